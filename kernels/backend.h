@@ -1,0 +1,260 @@
+/* backend.h - the operations a device offers: one launcher an operation, the same bits everywhere.
+ * Shapes      letters of shape.h; every pointer in an args struct is device memory of the backend
+ *             that runs it (on the CPU: host memory) and row-major without padding unless a leading
+ *             dimension `ld_` is given (in elements).
+ * Exactness   result row r is a function of row r's inputs, the shapes and row r's own length.
+ *             n_rows, the grid, the number of threads and max_chunks are bounds, never choices.
+ * Errors      launchers return nothing; the first failure is kept and returned by `sync`.
+ * Memory      launchers allocate nothing. Scratch comes in the args.
+ * Threads     one owner per backend; work runs in the order it was launched.
+ * Numerics    kernels/NUMERICS.md, ids beside each operation. */
+#ifndef LS_BACKEND_H
+#define LS_BACKEND_H
+
+#include "shape.h"
+#include "status.h"
+
+/* ---- linear (N-LIN) ------------------------------------------------------------------------- */
+
+typedef struct ls_mat { /* weights [n_out, n_in] */
+    const void *data;
+    ls_dtype dtype;
+    int32_t n_out, n_in;
+} ls_mat;
+
+/* y[r, n] = sum_k w[n, k] x[r, k], then + add[r, n] when add is given (add may be y itself). */
+typedef struct ls_linear_args {
+    ls_mat w;
+    const float *x;   /* [R, n_in] */
+    float *y;         /* [R, n_out] */
+    const float *add; /* [R, n_out] or NULL: the residual stream */
+    int32_t n_rows;
+} ls_linear_args;
+
+/* ---- elementwise and norms ------------------------------------------------------------------ */
+
+/* x[r, :] = widen(table[token[r], :])  (N-EMB) */
+typedef struct ls_embed_args {
+    ls_mat table; /* [V, D] */
+    const int32_t *token;
+    float *x; /* [R, D] */
+    int32_t n_rows;
+} ls_embed_args;
+
+/* y[r, :] = x[r, :] / sqrt(mean(x^2) + eps) * w  (N-NORM) */
+typedef struct ls_rmsnorm_args {
+    const float *x; /* [R, D] */
+    const void *w;  /* [D] of w_dtype */
+    ls_dtype w_dtype;
+    float *y; /* [R, D], may be x */
+    float eps;
+    int32_t n_rows, dim;
+} ls_rmsnorm_args;
+
+/* Rotates q and k in place, half-split pairs (i, i + E/2)  (N-ROPE) */
+typedef struct ls_rope_args {
+    float *q; /* [R, H, E] */
+    float *k; /* [R, G, E] */
+    const int32_t *pos;
+    const float *cos, *sin; /* [n_pos, E/2], made on the host in double */
+    int32_t n_rows, n_heads, n_kv, head_dim, n_pos;
+} ls_rope_args;
+
+/* Stores k, v of row r at slot[r] of the pools, rounded to kv_dtype (nearest, ties to even). A slot
+ * outside [0, n_slots) stores nothing.  (N-KV) */
+typedef struct ls_kv_store_args {
+    const float *k, *v;     /* [R, G, E] */
+    void *k_pool, *v_pool;  /* [n_slots, G, E] */
+    const int32_t *slot;    /* [R] */
+    ls_dtype kv_dtype;
+    int32_t n_rows, n_kv, head_dim, n_slots;
+} ls_kv_store_args;
+
+/* h[r, f] = silu(gate[r, f]) * up[r, f], silu(a) = a / (1 + exp(-a))  (N-SILU) */
+typedef struct ls_silu_mul_args {
+    const float *gate, *up; /* [R, F] */
+    float *h;               /* [R, F], may be gate */
+    int32_t n_rows, dim;
+} ls_silu_mul_args;
+
+/* y[i, :] = x[index[i], :] */
+typedef struct ls_gather_args {
+    const float *x;
+    const int32_t *index; /* [n] */
+    float *y;             /* [n, dim] */
+    int32_t n, dim;
+} ls_gather_args;
+
+/* ---- attention (N-ATTN) --------------------------------------------------------------------- */
+
+/* Chunk length as a function of the row's length alone. */
+typedef enum ls_chunk_kind { LS_CHUNK_EVEN = 0, LS_CHUNK_SPLITS = 1, LS_CHUNK_DOUBLING = 2 } ls_chunk_kind;
+
+typedef struct ls_chunk_rule {
+    ls_chunk_kind kind;
+    int32_t min_keys;   /* even, doubling: shortest chunk, 1..LS_CHUNK_MAX */
+    int32_t max_chunks; /* even, doubling: most chunks; splits: the number of splits */
+} ls_chunk_rule;
+
+/* even: max(min, ceil(L / max)); splits: ceil(L / s); doubling: min, doubled until L / chunk <= max.
+ * 0 for L = 0. At most LS_CHUNK_MAX: a longer row gets more chunks than max_chunks instead, except
+ * under `splits`, which walks one chunk in LS_CHUNK_MAX pieces (N-ATTN). */
+int32_t ls_chunk_len(ls_chunk_rule rule, int32_t length);
+int32_t ls_chunk_count(ls_chunk_rule rule, int32_t length);
+/* Most chunks any length in 0..capacity can have: the scratch and grid bound. */
+int32_t ls_chunk_bound(ls_chunk_rule rule, int32_t capacity);
+ls_status ls_chunk_check(ls_chunk_rule rule, ls_err *err);
+
+/* Where key j of row r lives. Logical index first (tree), then the slot (contiguous or paged); an
+ * index or block outside its bounds reads as a row of zeros and never faults.  (N-LOC) */
+typedef struct ls_locator {
+    const int32_t *base;      /* [R] contiguous: slot of logical index 0; NULL when paged */
+    const int32_t *table;     /* paged: block ids of all sequences, one after another */
+    const int32_t *table_at;  /* [R] where the row's table begins in `table` */
+    const int32_t *table_len; /* [R] entries in the row's table */
+    const int32_t *prefix;    /* [R] tree: key j < prefix has logical index j; NULL = chains only */
+    const int32_t *anc;       /* [R, ld_anc] tree: logical index of key prefix + i */
+    int32_t ld_anc;
+    int32_t block_rows; /* rows a block holds when paged */
+    int32_t n_slots;    /* rows in the pool */
+} ls_locator;
+
+typedef struct ls_attn_args {
+    const float *q;               /* [R, H, E] */
+    const void *k_pool, *v_pool;  /* [n_slots, G, E] of kv_dtype, this layer's */
+    ls_dtype kv_dtype;
+    ls_locator loc;
+    const int32_t *length; /* [R] keys of the row, its own included */
+    ls_chunk_rule rule;
+    int32_t max_chunks; /* scratch bound, at least every row's chunk count */
+    float *part;        /* [R, H, max_chunks, 2 + E]: m, l, acc */
+    float *out;         /* [R, H, E] */
+    float scale;        /* 1 / sqrt(E), rounded once on the host */
+    int32_t n_rows, n_heads, n_kv, head_dim;
+} ls_attn_args;
+
+/* ---- row statistics and the draw (N-STAT, N-DRAW) -------------------------------------------- */
+
+/* How logits become the distribution that is sampled: y = (x - max) / temperature, then keep
+ *   top_k: y among the top_k largest (a tie at the edge keeps all of it), 0 = all
+ *   top_p: the largest threshold whose kept mass is >= top_p (ties together), 1 = all
+ *   min_p: exp(y) >= min_p, 0 = all
+ * in this order, then normalise. Temperature below LS_TEMPERATURE_MIN is greedy. */
+typedef struct ls_warp {
+    float temperature;
+    int32_t top_k;
+    float top_p, min_p;
+} ls_warp;
+#define LS_TEMPERATURE_MIN 1e-4f
+
+/* The counter a row's random numbers come from: Philox4x32-10 with key (seed), counter
+ * (token / 4, position, sequence, purpose << 24 | salt). See draw.h. */
+typedef struct ls_draw {
+    uint32_t key[2];
+    uint32_t position, sequence, purpose_salt;
+} ls_draw;
+
+enum { /* ls_row_stats.flags */
+    LS_ROW_NAN = 1,  /* a NaN among the logits: no token */
+    LS_ROW_INF = 2,  /* +inf among the logits: no token */
+    LS_ROW_NONE = 4  /* every logit is -inf: no token */
+};
+
+/* All that leaves the device of a row of logits. Probabilities, entropy and the top list are of the
+ * warped distribution; of temperature 1 without filters when the warp is greedy.
+ * Probability of token i: y_i >= floor ? exp(y_i) / sum : 0, with y_i as in ls_warp. */
+typedef struct ls_row_stats {
+    int32_t flags;
+    int32_t argmax;  /* lowest id of the largest logit; -1 with flags */
+    int32_t token;   /* greedy: argmax; else Gumbel-max over the warped row */
+    float token_prob; /* probability of `token` */
+    float max;       /* largest logit */
+    float temp;      /* divisor of the statistics: 1 when greedy */
+    float floor;     /* smallest y kept, -inf when all are */
+    float sum;       /* sum of exp(y) over the kept */
+    float entropy;   /* nats */
+    float margin;    /* largest minus second largest logit (0 on a tie; +inf for one token) */
+    int32_t n_top;   /* entries below, largest first, ties by lowest id */
+    int32_t top_token[LS_TOP_MAX];
+    float top_prob[LS_TOP_MAX];
+} ls_row_stats;
+
+typedef struct ls_stats_args {
+    const float *logits; /* [R, ld_logits] */
+    int32_t ld_logits;
+    int32_t n_vocab;      /* tokens that exist: ids at or past it are ignored (padded vocabularies) */
+    const ls_warp *warp;  /* [R] */
+    const ls_draw *draw;  /* [R] */
+    int32_t n_top;        /* 0..LS_TOP_MAX */
+    ls_row_stats *stats;  /* [R] */
+    int32_t n_rows;
+} ls_stats_args;
+
+/* prob[r, i] = warped probability of token i, from the row's statistics (0 past n_vocab). */
+typedef struct ls_probs_args {
+    const float *logits; /* [R, ld_logits] */
+    const ls_row_stats *stats;
+    float *prob; /* [R, n_vocab] */
+    int32_t ld_logits, n_vocab, n_rows;
+} ls_probs_args;
+
+/* token[r] = Gumbel-max draw from weights w[r, :] >= 0, not necessarily normalised: argmax of
+ * log(w) + noise; a weight of 0 is never drawn; -1 when no weight is positive.  (N-DRAW) */
+typedef struct ls_choose_args {
+    const float *weight; /* [R, n_vocab] */
+    const ls_draw *draw; /* [R] */
+    int32_t *token;
+    int32_t n_vocab, n_rows;
+} ls_choose_args;
+
+/* ---- the device ----------------------------------------------------------------------------- */
+
+typedef struct ls_backend ls_backend;
+struct ls_backend {
+    const char *name;   /* "cpu", "cuda" */
+    char device[96];    /* for records: "AMD EPYC, avx2, 2 threads" */
+    const char *profile; /* "ieee" */
+
+    /* Memory. alloc gives 64-byte aligned memory (NaN-filled in test builds); free takes NULL. */
+    ls_status (*alloc)(ls_backend *, size_t bytes, void **out, ls_err *);
+    void (*free)(ls_backend *, void *);
+    ls_status (*upload)(ls_backend *, void *dst_d, const void *src, size_t bytes, ls_err *);
+    ls_status (*download)(ls_backend *, void *dst, const void *src_d, size_t bytes, ls_err *);
+    ls_status (*copy)(ls_backend *, void *dst_d, const void *src_d, size_t bytes, ls_err *);
+    /* Makes host weights readable by the device: the CPU lends the pointer back. */
+    ls_status (*weights)(ls_backend *, const void *host, size_t bytes, const void **out_d, ls_err *);
+    void (*weights_free)(ls_backend *, const void *w_d);
+    ls_status (*sync)(ls_backend *, ls_err *);
+    void (*destroy)(ls_backend *);
+
+    void (*embed)(ls_backend *, const ls_embed_args *);
+    void (*rmsnorm)(ls_backend *, const ls_rmsnorm_args *);
+    void (*linear)(ls_backend *, const ls_linear_args *);
+    void (*rope)(ls_backend *, const ls_rope_args *);
+    void (*kv_store)(ls_backend *, const ls_kv_store_args *);
+    void (*attn)(ls_backend *, const ls_attn_args *); /* chunks, then the merge */
+    void (*silu_mul)(ls_backend *, const ls_silu_mul_args *);
+    void (*gather)(ls_backend *, const ls_gather_args *);
+    void (*stats)(ls_backend *, const ls_stats_args *);
+    void (*probs)(ls_backend *, const ls_probs_args *);
+    void (*choose)(ls_backend *, const ls_choose_args *);
+};
+
+typedef enum ls_simd { LS_SIMD_AUTO = 0, LS_SIMD_PLAIN = 1, LS_SIMD_AVX2 = 2 } ls_simd;
+
+typedef struct ls_cpu_options {
+    int32_t n_threads; /* 0 = OpenMP's default */
+    ls_simd simd;      /* AUTO: AVX2 + FMA where the processor has them, else plain C */
+} ls_cpu_options;
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+ls_status ls_cpu_create(ls_cpu_options options, ls_backend **out, ls_err *err);
+/* destroy through the backend; NULL is allowed */
+void ls_backend_destroy(ls_backend *be);
+#ifdef __cplusplus
+}
+#endif
+
+#endif

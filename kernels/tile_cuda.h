@@ -1,0 +1,138 @@
+/* tile_cuda.h - the tile language on CUDA: part_f32 is the lane's own float. Contract: tile.h.
+ * Blocks are whole warps in one dimension; every lane of a warp runs every operation. */
+#ifndef LS_TILE_CUDA_H
+#define LS_TILE_CUDA_H
+
+#include "convert.h"
+
+#define LS_FN static __device__ __forceinline__
+/* a body specialised for constants: a function of its own */
+#define LS_INSTANCE static __device__ __noinline__
+#define LS_UNROLL _Pragma("unroll")
+#define LS_PARTS 1
+#define LS_LANE ((int)(threadIdx.x & 31u))
+#define LS_WARPS(i, n) for (int i = (int)(threadIdx.x >> 5); i < (n); i += (int)(blockDim.x >> 5))
+#define LS_EACH(i, n) for (int i = LS_LANE; i < (n); i += 32)
+#define LS_WARP0 if (threadIdx.x < 32)
+#define LS_LANE0 if (LS_LANE == 0)
+#define LS_BARRIER() __syncthreads()
+#define LS_WARP_SYNC() __syncwarp()
+#define LS_CONST_TABLE static __device__ const
+
+#define LS_LINEAR_TILE 16
+#define LS_LINEAR_PARTS 1
+#define LS_LINEAR_BLOCK 2
+#define LS_LINEAR_TILES(X) X(1, 2, 1) X(2, 2, 1) X(4, 2, 1) X(8, 2, 1)
+
+typedef float part_f32;
+typedef uint32_t part_i32;
+
+/* ---- loads and stores ------------------------------------------------------------------------ */
+
+LS_FN part_f32 part_load(const void *p, size_t at, ls_dtype t, int part) {
+    (void)part;
+    at += (size_t)LS_LANE;
+    if (t == LS_F32)
+        return ((const float *)p)[at];
+    const uint16_t h = ((const uint16_t *)p)[at];
+    return t == LS_F16 ? ls_f32_of_f16(h) : ls_f32_of_bf16(h);
+}
+LS_FN part_f32 part_load_n(const void *p, size_t at, int n, ls_dtype t, int part) {
+    return LS_LANE < n ? part_load(p, at, t, part) : 0.0f;
+}
+LS_FN void part_store(float *p, int part, part_f32 a) {
+    (void)part;
+    p[LS_LANE] = a;
+}
+LS_FN void part_store_n(float *p, int n, int part, part_f32 a) {
+    if (LS_LANE < n)
+        part_store(p, part, a);
+}
+LS_FN part_i32 part_iload_n(const int32_t *p, int n, int part) {
+    (void)part;
+    return LS_LANE < n ? (uint32_t)p[LS_LANE] : 0u;
+}
+LS_FN void part_load_quads(const float *p, int n, int part, part_f32 out[4]) {
+    (void)part;
+    for (int w = 0; w < 4; w++)
+        out[w] = 4 * LS_LANE + w < n ? p[4 * LS_LANE + w] : 0.0f;
+}
+LS_FN void part_prefetch(const void *p) { (void)p; }
+
+/* ---- arithmetic -------------------------------------------------------------------------------- */
+
+LS_FN part_f32 part_set(float a) { return a; }
+LS_FN part_f32 part_add(part_f32 a, part_f32 b) { return __fadd_rn(a, b); }
+LS_FN part_f32 part_sub(part_f32 a, part_f32 b) { return __fsub_rn(a, b); }
+LS_FN part_f32 part_mul(part_f32 a, part_f32 b) { return __fmul_rn(a, b); }
+LS_FN part_f32 part_div(part_f32 a, part_f32 b) { return __fdiv_rn(a, b); }
+LS_FN part_f32 part_max(part_f32 a, part_f32 b) { return a > b ? a : b; }
+LS_FN part_f32 part_min(part_f32 a, part_f32 b) { return a < b ? a : b; }
+LS_FN part_f32 part_fma(part_f32 a, part_f32 b, part_f32 c) { return __fmaf_rn(a, b, c); }
+
+LS_FN part_i32 part_iset(int32_t a) { return (uint32_t)a; }
+LS_FN part_i32 part_iota(int part) {
+    (void)part;
+    return (uint32_t)LS_LANE;
+}
+LS_FN part_i32 part_iadd(part_i32 a, part_i32 b) { return a + b; }
+LS_FN part_i32 part_isub(part_i32 a, part_i32 b) { return a - b; }
+LS_FN part_i32 part_iand(part_i32 a, part_i32 b) { return a & b; }
+LS_FN part_i32 part_ior(part_i32 a, part_i32 b) { return a | b; }
+LS_FN part_i32 part_ixor(part_i32 a, part_i32 b) { return a ^ b; }
+LS_FN part_i32 part_isll(part_i32 a, int n) { return a << n; }
+LS_FN part_i32 part_isrl(part_i32 a, int n) { return a >> n; }
+LS_FN part_i32 part_isra(part_i32 a, int n) { return (uint32_t)((int32_t)a >> n); }
+LS_FN part_i32 part_imax(part_i32 a, part_i32 b) { return (int32_t)a > (int32_t)b ? a : b; }
+LS_FN part_i32 part_imin(part_i32 a, part_i32 b) { return (int32_t)a < (int32_t)b ? a : b; }
+LS_FN part_i32 part_umullo(part_i32 a, uint32_t b) { return a * b; }
+LS_FN part_i32 part_umulhi(part_i32 a, uint32_t b) { return __umulhi(a, b); }
+
+#define LS_MASK(cond) ((cond) ? 0xffffffffu : 0u)
+LS_FN part_i32 part_igt(part_i32 a, part_i32 b) { return LS_MASK((int32_t)a > (int32_t)b); }
+LS_FN part_i32 part_ieq(part_i32 a, part_i32 b) { return LS_MASK(a == b); }
+LS_FN part_i32 part_gt(part_f32 a, part_f32 b) { return LS_MASK(a > b); }
+LS_FN part_i32 part_ge(part_f32 a, part_f32 b) { return LS_MASK(a >= b); }
+LS_FN part_i32 part_eq(part_f32 a, part_f32 b) { return LS_MASK(a == b); }
+LS_FN part_i32 part_nan(part_f32 a) { return LS_MASK(a != a); }
+LS_FN part_f32 part_select(part_i32 mask, part_f32 a, part_f32 b) { return mask ? a : b; }
+LS_FN part_i32 part_iselect(part_i32 mask, part_i32 a, part_i32 b) { return mask ? a : b; }
+LS_FN part_f32 part_as_f(part_i32 a) { return __uint_as_float(a); }
+LS_FN part_i32 part_as_i(part_f32 a) { return __float_as_uint(a); }
+LS_FN part_f32 part_from_i(part_i32 a) { return __int2float_rn((int32_t)a); }
+
+/* ---- across lanes ------------------------------------------------------------------------------- */
+
+LS_FN float lane_sum_parts(const part_f32 *p) {
+    float a = *p;
+    for (int o = 16; o > 0; o >>= 1)
+        a = __fadd_rn(a, __shfl_xor_sync(0xffffffffu, a, o));
+    return a;
+}
+LS_FN void lane_sums_parts(const part_f32 *v, int n, float *out) {
+    for (int i = 0; i < n; i++)
+        out[i] = lane_sum_parts(v + i);
+}
+LS_FN int32_t lane_hmax_i(const part_i32 *p) {
+    uint32_t a = *p;
+    for (int o = 16; o > 0; o >>= 1)
+        a = part_imax(a, __shfl_xor_sync(0xffffffffu, a, o));
+    return (int32_t)a;
+}
+LS_FN int32_t lane_hmin_i(const part_i32 *p) {
+    uint32_t a = *p;
+    for (int o = 16; o > 0; o >>= 1)
+        a = part_imin(a, __shfl_xor_sync(0xffffffffu, a, o));
+    return (int32_t)a;
+}
+LS_FN int32_t lane_hsum_i(const part_i32 *p) {
+    uint32_t a = *p;
+    for (int o = 16; o > 0; o >>= 1)
+        a += __shfl_xor_sync(0xffffffffu, a, o);
+    return (int32_t)a;
+}
+LS_FN float part_first(part_f32 a) { return a; }
+LS_FN float ls_sqrt(float a) { return __fsqrt_rn(a); }
+LS_FN float ls_fma(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+
+#endif

@@ -1,0 +1,100 @@
+#include "kernel_rig.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+float kr_uniform(uint32_t seed, size_t i) {
+    uint32_t z = (uint32_t)i * 0x9E3779B9u + seed * 0x85EBCA6Bu + (uint32_t)((uint64_t)i >> 32);
+    z = (z ^ z >> 16) * 0x7FEB352Du;
+    z = (z ^ z >> 15) * 0x846CA68Bu;
+    z ^= z >> 16;
+    return (float)((int32_t)(z >> 8) - (1 << 23)) * 0x1p-23f;
+}
+
+void kr_fill(float *x, size_t n, uint32_t seed, float scale) {
+    for (size_t i = 0; i < n; i++)
+        x[i] = kr_uniform(seed, i) * scale;
+}
+
+void *kr_alloc(size_t bytes) {
+    void *p = malloc(bytes ? bytes : 1);
+    assert_non_null(p);
+    memset(p, 0xff, bytes);
+    return p;
+}
+
+/* The test's own narrowing: cut to the type's bits, which needs no rounding rule. */
+void *kr_weights(size_t n, ls_dtype t, uint32_t seed, float scale) {
+    void *w = kr_alloc(n * ls_dtype_bytes(t));
+    for (size_t i = 0; i < n; i++) {
+        const float f = kr_uniform(seed, i) * scale;
+        uint32_t u;
+        memcpy(&u, &f, sizeof u);
+        if (t == LS_F32) {
+            ((float *)w)[i] = f;
+        } else if (t == LS_BF16) {
+            ((uint16_t *)w)[i] = (uint16_t)(u >> 16);
+        } else { /* one in 64 is a denormal of f16, so that widening meets them */
+            const int e = (int)(u >> 23 & 255) - 127 + 15;
+            const uint32_t sign = u >> 16 & 0x8000u, m = u >> 13 & 1023u;
+            ((uint16_t *)w)[i] = (uint16_t)(sign | m | (e < 1 || i % 64 == 5 ? 0u : (uint32_t)e << 10));
+        }
+    }
+    return w;
+}
+
+double kr_value(const void *p, size_t i, ls_dtype t) {
+    if (t == LS_F32)
+        return ((const float *)p)[i];
+    const uint16_t h = ((const uint16_t *)p)[i];
+    const int bits = t == LS_F16 ? 10 : 7, bias = t == LS_F16 ? 15 : 127;
+    const int m = h & ((1 << bits) - 1), e = (h & 0x7fff) >> bits;
+    const double a = e ? ldexp(m + (1 << bits), e - bias - bits) : ldexp(m, 1 - bias - bits);
+    return h >> 15 ? -a : a;
+}
+
+ls_backend *kr_backend(ls_simd simd, int n_threads) {
+    ls_backend *be = NULL;
+    ls_err err;
+    if (ls_cpu_create((ls_cpu_options){.n_threads = n_threads, .simd = simd}, &be, &err) != LS_OK)
+        fail_msg("%s", err.msg);
+    return be;
+}
+
+void kr_sync(ls_backend *be) {
+    ls_err err;
+    if (be->sync(be, &err) != LS_OK)
+        fail_msg("%s", err.msg);
+}
+
+size_t kr_differ(const char *what, const float *a, const float *b, size_t n, size_t row) {
+    size_t bad = 0, first = 0;
+    for (size_t i = 0; i < n; i++)
+        if (memcmp(a + i, b + i, sizeof *a) != 0 && bad++ == 0)
+            first = i;
+    if (bad && what) {
+        uint32_t u, v;
+        memcpy(&u, a + first, sizeof u);
+        memcpy(&v, b + first, sizeof v);
+        print_error("%s: %zu of %zu differ, first [%zu, %zu]: %08x (%.9g) and %08x (%.9g)\n", what,
+                    bad, n, first / row, first % row, u, (double)a[first], v, (double)b[first]);
+    }
+    return bad;
+}
+
+void kr_same(const char *what, const float *a, const float *b, size_t n, size_t row) {
+    if (kr_differ(what, a, b, n, row))
+        fail_msg("%s: bits differ", what);
+}
+
+void kr_near(const char *what, double got, double want, double bound) {
+    if (!(fabs(got - want) <= bound))
+        fail_msg("%s: %.17g, should be %.17g within %.3g (off by %.3g)", what, got, want, bound,
+                 fabs(got - want));
+}

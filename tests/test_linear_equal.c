@@ -1,0 +1,123 @@
+/* N-LIN, bits: every row equals the row alone, at any width, thread count and instruction set, and
+ * equals the order of additions written out below. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <math.h>
+#include <cmocka.h>
+
+#include "kernel_rig.h"
+
+#define MAX_ROWS 33
+
+static const int hidden[] = {16, 32, 96, 160, 576, 2560, 4097};
+static const ls_dtype dtypes[] = {LS_F32, LS_BF16, LS_F16};
+
+/* The order of N-LIN, one lane after another; `segment` is 512 in the specification. */
+static float by_lanes(const void *w, ls_dtype t, size_t row, const float *x, int K, int segment) {
+    float y = 0.0f;
+    for (int k0 = 0; k0 < K; k0 += segment) {
+        float lane[32] = {0}, next[32];
+        for (int k = k0; k < K && k < k0 + segment; k++)
+            lane[(k - k0) % 32] = fmaf((float)kr_value(w, row * (size_t)K + (size_t)k, t), x[k],
+                                       lane[(k - k0) % 32]);
+        for (int o = 16; o > 0; o /= 2) {
+            for (int l = 0; l < 32; l++)
+                next[l] = lane[l] + lane[l ^ o];
+            memcpy(lane, next, sizeof lane);
+        }
+        y = k0 == 0 ? lane[0] : y + lane[0];
+    }
+    return y;
+}
+
+static void run(ls_backend *be, ls_mat w, const float *x, const float *add, float *y, int rows) {
+    ls_linear_args a = {.w = w, .x = x, .y = y, .add = add, .n_rows = rows};
+    be->linear(be, &a);
+    kr_sync(be);
+}
+
+static void widths(void **state) {
+    (void)state;
+    ls_backend *one = kr_backend(LS_SIMD_AUTO, 1), *two = kr_backend(LS_SIMD_AUTO, 2);
+    ls_backend *plain = kr_backend(LS_SIMD_PLAIN, 1);
+    for (size_t i = 0; i < sizeof hidden / sizeof *hidden; i++)
+        for (size_t d = 0; d < 3; d++) {
+            const int K = hidden[i], N = K > 2000 ? 53 : 131;
+            const size_t out = (size_t)N * MAX_ROWS;
+            ls_mat w = {kr_weights((size_t)N * (size_t)K, dtypes[d], 1, 0.3f), dtypes[d], N, K};
+            float *x = kr_alloc((size_t)K * MAX_ROWS * sizeof *x);
+            float *add = kr_alloc(out * sizeof *add);
+            float *alone = kr_alloc(out * sizeof *alone), *y = kr_alloc(out * sizeof *y);
+            kr_fill(x, (size_t)K * MAX_ROWS, 2, 2.0f);
+            kr_fill(add, out, 3, 1.0f);
+            for (int r = 0; r < MAX_ROWS; r++) {
+                const size_t at = (size_t)r * (size_t)N;
+                run(one, w, x + (size_t)r * (size_t)K, add + at, alone + at, 1);
+            }
+            for (int rows = 1; rows <= MAX_ROWS; rows += rows == 16 ? 17 : 1) {
+                const size_t n = (size_t)N * (size_t)rows;
+                run(one, w, x, add, y, rows);
+                kr_same("rows together, rows alone", y, alone, n, (size_t)N);
+                run(two, w, x, add, y, rows);
+                kr_same("two threads, one", y, alone, n, (size_t)N);
+            }
+            memcpy(y, add, out * sizeof *y);
+            run(two, w, x, y, y, MAX_ROWS);
+            kr_same("the sum in place", y, alone, out, (size_t)N);
+            for (int rows = 1; rows <= 5; rows += 2) {
+                run(plain, w, x, add, y, rows);
+                kr_same("plain C, AVX2", y, alone, (size_t)N * (size_t)rows, (size_t)N);
+            }
+            free((void *)(uintptr_t)w.data);
+            free(x), free(add), free(alone), free(y);
+        }
+    ls_backend_destroy(one), ls_backend_destroy(two), ls_backend_destroy(plain);
+}
+
+static void written_out(void **state) {
+    (void)state;
+    ls_backend *be = kr_backend(LS_SIMD_AUTO, 0);
+    for (size_t i = 0; i < sizeof hidden / sizeof *hidden; i++)
+        for (size_t d = 0; d < 3; d++) {
+            const int K = hidden[i], N = 37, R = 5;
+            ls_mat w = {kr_weights((size_t)N * (size_t)K, dtypes[d], 4, 0.3f), dtypes[d], N, K};
+            float *x = kr_alloc((size_t)(K * R) * sizeof *x), y[37 * 5], want[37 * 5], other[37 * 5];
+            kr_fill(x, (size_t)(K * R), 5, 2.0f);
+            run(be, w, x, NULL, y, R);
+            for (int r = 0; r < R; r++)
+                for (int n = 0; n < N; n++) {
+                    want[r * N + n] = by_lanes(w.data, w.dtype, (size_t)n, x + r * K, K, 512);
+                    other[r * N + n] = by_lanes(w.data, w.dtype, (size_t)n, x + r * K, K, 256);
+                }
+            kr_same("the order written out", y, want, (size_t)(N * R), (size_t)N);
+            if (K > 512) /* negative control: another segment length is another sum */
+                assert_true(kr_differ(NULL, y, other, (size_t)(N * R), (size_t)N) > 10);
+            free((void *)(uintptr_t)w.data), free(x);
+        }
+    ls_backend_destroy(be);
+}
+
+/* What lies behind the rows is read by nobody: the ends are guarded by NaN. */
+static void guarded_ends(void **state) {
+    (void)state;
+    ls_backend *be = kr_backend(LS_SIMD_AUTO, 1);
+    const int K = 45, N = 7;
+    float *w = kr_alloc((size_t)(K * N + 64) * sizeof *w), *x = kr_alloc((size_t)(K + 64) * sizeof *x), y[7];
+    kr_fill(w, (size_t)(K * N), 6, 1.0f);
+    kr_fill(x, (size_t)K, 7, 1.0f);
+    run(be, (ls_mat){w, LS_F32, N, K}, x, NULL, y, 1);
+    for (int n = 0; n < N; n++)
+        assert_true(isfinite(y[n]));
+    free(w), free(x);
+    ls_backend_destroy(be);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(widths), cmocka_unit_test(written_out),
+                                       cmocka_unit_test(guarded_ends)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,48 @@
+/* N-LIN against a sum in double. A product passes at most 16 fma of its lane, 5 butterfly additions
+ * and one addition a segment, each with a relative error of 2^-24: |error| <= n 2^-24 sum |w x|. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <math.h>
+#include <cmocka.h>
+
+#include "kernel_rig.h"
+
+static void against_double(void **state) {
+    (void)state;
+    static const int hidden[] = {1, 2, 16, 31, 32, 33, 96, 511, 512, 513, 576, 2560, 4097};
+    static const ls_dtype dtypes[] = {LS_F32, LS_BF16, LS_F16};
+    ls_backend *be = kr_backend(LS_SIMD_AUTO, 0);
+    for (size_t i = 0; i < sizeof hidden / sizeof *hidden; i++)
+        for (size_t d = 0; d < 3; d++) {
+            const int K = hidden[i], N = 29, R = 3;
+            const size_t n_w = (size_t)N * (size_t)K, n_x = (size_t)R * (size_t)K;
+            void *w = kr_weights(n_w, dtypes[d], 11, 1.0f);
+            float *x = kr_alloc(n_x * sizeof *x), y[29 * 3], add[29 * 3];
+            kr_fill(x, n_x, 12, 3.0f);
+            kr_fill(add, 29 * 3, 13, 5.0f);
+            ls_linear_args a = {.w = {w, dtypes[d], N, K}, .x = x, .y = y, .add = add, .n_rows = R};
+            be->linear(be, &a);
+            kr_sync(be);
+            const double steps = 16 + 5 + (K + 511) / 512 + 1;
+            for (int r = 0; r < R; r++)
+                for (int n = 0; n < N; n++) {
+                    double sum = add[r * N + n], size = fabs(sum);
+                    for (int k = 0; k < K; k++) {
+                        const double p = kr_value(w, (size_t)n * (size_t)K + (size_t)k, dtypes[d]) *
+                                         (double)x[r * K + k];
+                        sum += p;
+                        size += fabs(p);
+                    }
+                    kr_near("linear", (double)y[r * N + n], sum, steps * 0x1p-24 * size * 1.001);
+                }
+            free(w), free(x);
+        }
+    ls_backend_destroy(be);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(against_double)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
