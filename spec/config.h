@@ -1,0 +1,54 @@
+/* config.h - config.json and generation_config.json as checked numbers.
+ * Family    Llama (LlamaForCausalLM, model_type llama). Every field that would change arithmetic
+ *           and is not built (other activation, biases, window, rope scaling, quantisation,
+ *           tensor-parallel slices, partial rotation, soft caps, experts) is refused by name.
+ * Bounds    every size is in the range below, so that products of two fit in 64 bits and a forged
+ *           file cannot ask for absurd memory.
+ * End ids   the union of config.json and generation_config.json, ascending; each below n_vocab.
+ *           May be empty: then only the length limit ends a text.
+ * Errors    LS_ERR_INPUT with file, field and reason; LS_ERR_IO.
+ * Threads   plain values. */
+#ifndef LS_CONFIG_H
+#define LS_CONFIG_H
+
+#include <stdbool.h>
+
+#include "shape.h"
+#include "status.h"
+
+#define LS_EOS_MAX 32
+
+typedef struct ls_config {
+    char family[16];   /* "llama" */
+    int32_t dim;       /* D  1..131072 */
+    int32_t ffn;       /* F  1..1048576 */
+    int32_t n_layers;  /*    1..1024 */
+    int32_t n_heads;   /* H  1..1024 */
+    int32_t n_kv;      /* G  divides H */
+    int32_t head_dim;  /* E  even, 2..LS_HEAD_DIM_MAX; the file's, else D / H */
+    int32_t n_vocab;   /* V  1..4194304, rows of the embedding (a tokenizer may have fewer) */
+    int32_t n_pos;     /*    1..16777216, longest text the model was made for */
+    float rms_eps;     /* > 0 */
+    double rope_theta; /* >= 1 */
+    bool tied;         /* tie_word_embeddings */
+    int32_t bos;       /* -1: none */
+    int32_t n_eos;
+    int32_t eos[LS_EOS_MAX];
+    char dtype[16]; /* declared torch_dtype or dtype, "" when absent; the tensors' own type decides
+                     */
+} ls_config;
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+/* dir/config.json, and dir/generation_config.json when it is there. */
+ls_status ls_config_read(const char *dir, ls_config *out, ls_err *err);
+/* The files by name; generation may be NULL. */
+ls_status ls_config_read_files(const char *config, const char *generation, ls_config *out,
+                               ls_err *err);
+bool ls_config_is_eos(const ls_config *cfg, int32_t token);
+#ifdef __cplusplus
+}
+#endif
+
+#endif

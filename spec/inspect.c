@@ -1,0 +1,150 @@
+#include "inspect.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "model.h"
+
+static void line(FILE *out, const char *label) {
+    fprintf(out, "%-12s ", label);
+}
+
+/* "1.2 GB", "480 KB": three digits are enough for a person. */
+static void put_size(FILE *out, double v, const char *unit) {
+    static const char *const scale[] = {"", "K", "M", "G", "T"};
+    size_t i = 0;
+    for (; v >= 999.5 && i + 1 < sizeof scale / sizeof *scale; i++)
+        v /= 1000;
+    fprintf(out, "%.3g %s%s", v, scale[i], unit);
+}
+
+static void put_types(FILE *out, const ls_checkpoint *cp) {
+    size_t n[LS_ST_N_DTYPES] = {0};
+    for (size_t i = 0; i < ls_checkpoint_count(cp); i++)
+        n[ls_checkpoint_at(cp, i)->dtype]++;
+    const char *sep = "";
+    for (int t = 0; t < LS_ST_N_DTYPES; t++)
+        if (n[t] > 0) {
+            fprintf(out, "%s%zu %s", sep, n[t], ls_st_dtype_name((ls_st_dtype)t));
+            sep = ", ";
+        }
+    size_t files = ls_checkpoint_n_files(cp);
+    fprintf(out, " in %zu file%s\n", files, files == 1 ? "" : "s");
+}
+
+/* A token with its bytes, as 2 "</s>". */
+static void put_token(FILE *out, const ls_tokenizer *tok, int32_t id) {
+    fprintf(out, "%" PRId32, id);
+    size_t n = 0;
+    const uint8_t *bytes = tok ? ls_tokenizer_bytes(tok, id, &n) : NULL;
+    char shown[64];
+    if (bytes)
+        fprintf(out, " \"%s\"", ls_err_text(shown, sizeof shown, (const char *)bytes, n));
+}
+
+static void put_config(FILE *out, const ls_model *m) {
+    const ls_config *c = &m->config;
+    line(out, "family");
+    fprintf(out, "%s\n", c->family);
+    line(out, "shape");
+    fprintf(out,
+            "%" PRId32 " layers, width %" PRId32 ", feed-forward %" PRId32 ", %" PRId32
+            " heads over %" PRId32 " of %" PRId32 "\n",
+            c->n_layers, c->dim, c->ffn, c->n_heads, c->n_kv, c->head_dim);
+    line(out, "context");
+    fprintf(out, "%" PRId32 " positions, rope theta %g, norm eps %g\n", c->n_pos, c->rope_theta,
+            (double)c->rms_eps);
+    line(out, "head");
+    fputs(m->weights->head.data == m->weights->embed.data ? "the embedding (tied)\n" : "its own\n",
+          out);
+    line(out, "begin id");
+    if (c->bos < 0)
+        fputs("none", out);
+    else
+        put_token(out, m->tokenizer, c->bos);
+    fputc('\n', out);
+    line(out, "end ids");
+    if (c->n_eos == 0)
+        fputs("none: only the length limit ends a text", out);
+    for (int32_t i = 0; i < c->n_eos; i++) {
+        fputs(i ? ", " : "", out);
+        put_token(out, m->tokenizer, c->eos[i]);
+    }
+    fputc('\n', out);
+}
+
+static ls_status put_tokenizer(FILE *out, const ls_model *m, ls_err *err) {
+    line(out, "tokenizer");
+    const ls_tokenizer *tok = m->tokenizer;
+    if (!tok) {
+        fputs("none: the folder has no tokenizer.json\n", out);
+        return LS_OK;
+    }
+    fprintf(out,
+            "byte-level BPE, %zu tokens, %zu merges, ids below %" PRId32 " of %" PRId32 " rows\n",
+            ls_tokenizer_n_tokens(tok), ls_tokenizer_n_merges(tok), ls_tokenizer_size(tok),
+            m->config.n_vocab);
+    if (ls_tokenizer_warning(tok)) {
+        line(out, "warning");
+        fprintf(out, "%s\n", ls_tokenizer_warning(tok));
+    }
+    char hex[LS_SHA256_HEX];
+    LS_TRY(ls_tokenizer_digest(tok, hex, err));
+    line(out, "vocabulary");
+    fprintf(out, "sha256 %s\n", hex);
+    return LS_OK;
+}
+
+static ls_status put_model(FILE *out, const ls_model *m, ls_err *err) {
+    char shown[256], hex[LS_SHA256_HEX];
+    line(out, "model");
+    fprintf(out, "%s\n", ls_err_text(shown, sizeof shown, m->dir, strlen(m->dir)));
+    put_config(out, m);
+    line(out, "weights");
+    put_size(out, (double)m->weights->n_params, "");
+    fputs(" parameters, ", out);
+    put_size(out, (double)m->weights->bytes, "B");
+    fputs("; ", out);
+    put_types(out, m->checkpoint);
+    LS_TRY(put_tokenizer(out, m, err));
+    LS_TRY(ls_checkpoint_digest(m->checkpoint, hex, err));
+    line(out, "digest");
+    fprintf(out, "sha256 %s\n", hex);
+    return LS_OK;
+}
+
+static void put_pair(FILE *out, const ls_model *target, const ls_model *draft) {
+    ls_err why = {0};
+    int32_t n = 0;
+    line(out, "pair");
+    if (ls_model_pair(target, draft, &n, &why) != LS_OK) {
+        fprintf(out, "no: %s\n", why.msg);
+        return;
+    }
+    fprintf(out, "yes: the same %" PRId32 " tokens", n);
+    if (draft->config.n_pos < target->config.n_pos)
+        fprintf(out, "; the draft stops at position %" PRId32 ", the target goes on alone",
+                draft->config.n_pos);
+    fputc('\n', out);
+}
+
+ls_status ls_inspect_print(FILE *out, const char *dir, const char *dir2, ls_err *err) {
+    const ls_model_options options = {.partial_bytes = true};
+    ls_model *a = NULL, *b = NULL;
+    ls_status s = ls_model_open(dir, options, &a, err);
+    if (s == LS_OK && dir2)
+        s = ls_model_open(dir2, options, &b, err);
+    if (s == LS_OK)
+        s = put_model(out, a, err);
+    if (s == LS_OK && b) {
+        fputc('\n', out);
+        s = put_model(out, b, err);
+    }
+    if (s == LS_OK && b) {
+        fputc('\n', out);
+        put_pair(out, a, b);
+    }
+    ls_model_close(b);
+    ls_model_close(a);
+    return s;
+}

@@ -1,0 +1,95 @@
+/* What inspect says of folders, alone and as pairs. */
+#define _XOPEN_SOURCE 700
+#include "cases.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "inspect.h"
+#include "make_model.h"
+
+static char *say(const char *dir, const char *dir2) {
+    char *text = NULL;
+    size_t n = 0;
+    ls_err err = {0};
+    FILE *f = open_memstream(&text, &n);
+    assert_non_null(f);
+    OK(ls_inspect_print(f, dir, dir2, &err), &err);
+    fclose(f);
+    return text;
+}
+
+static void expect(const char *text, const char *needle) {
+    if (!strstr(text, needle))
+        fail_msg("\"%s\" is not in:\n%s", needle, text);
+}
+
+static void test_one(void **state) {
+    (void)state;
+    char *dir = ls_test_path("cases/models/rand_head_dim_12"), *text = say(dir, NULL);
+    expect(text, "2 layers, width 32, feed-forward 48, 4 heads over 2 of 12\n");
+    expect(text, "256 positions");
+    expect(text, "its own\n");
+    expect(text, "end ids      257\n");
+    expect(text, " BF16 in 1 file\n");
+    expect(text, "none: the folder has no tokenizer.json");
+    free(text);
+    free(dir);
+    dir = ls_test_path("cases/models/table_target");
+    text = say(dir, NULL);
+    expect(text, "16 tokens, 0 merges, ids below 16 of 16 rows");
+    expect(
+        text,
+        "digest       sha256 512e7e97dd6030318af3d827270e41762d2b658659a7b1adae4c292e6896d643\n");
+    free(text);
+    free(dir);
+}
+
+static void test_pairs(void **state) {
+    (void)state;
+    ls_test_shape shape = ls_test_shape_default();
+    char *a = ls_test_model_make(&shape);
+    shape.n_vocab += 22;
+    shape.n_pos = 64;
+    shape.tied = true;
+    shape.dtype = LS_BF16;
+    char *b = ls_test_model_make(&shape);
+    char *text = say(a, b);
+    expect(text, "the embedding (tied)");
+    expect(text, "BF16");
+    expect(text, "begin id     264 \"<s>\"");
+    expect(text, "yes: the same 266 tokens; the draft stops at position 64");
+    free(text);
+    char *other = ls_test_path("cases/models/rand_base");
+    text = say(a, other);
+    expect(text, "pair         no: ");
+    expect(text, "id 256 is");
+    free(text);
+    free(other);
+    ls_test_model_remove(a);
+    ls_test_model_remove(b);
+}
+
+static void test_bad(void **state) {
+    (void)state;
+    ls_err err = {0};
+    char *dir = ls_test_path("cases/models/rand_tied_extra_head");
+    assert_int_equal(ls_inspect_print(stdout, dir, NULL, &err), LS_ERR_INPUT);
+    ls_assert_message(&err, "lm_head.weight", NULL);
+    assert_int_equal(ls_inspect_print(stdout, "/no/such", NULL, &err), LS_ERR_INPUT);
+    ls_assert_message(&err, "/no/such", NULL);
+    free(dir);
+}
+
+static int begin(void **state) {
+    (void)state;
+    ls_cases_begin(LS_TEST_DIR);
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest all[] = {cmocka_unit_test(test_one), cmocka_unit_test(test_pairs),
+                                     cmocka_unit_test(test_bad)};
+    return cmocka_run_group_tests(all, begin, NULL);
+}
