@@ -1,0 +1,92 @@
+/* engine.h - one model on one device: weights, cache, scratch, and the row pass.
+ * The pass    decode is one row, verification of g drafts g + 1 rows, a tree its nodes, a prompt
+ *             chunks of rows, a batch the rows of many sequences. There is no other code path.
+ * Exactness   every result of a row is bit for bit what the row would have given alone.
+ * Errors      LS_ERR_SHAPE for a row that does not belong; LS_ERR_FULL past the context; nothing is
+ *             appended to the cache on error.
+ * Memory      taken at create; a pass allocates nothing. The model and the backend are borrowed.
+ * Threads     one owner. */
+#ifndef LS_ENGINE_H
+#define LS_ENGINE_H
+
+#include <stdbool.h>
+
+#include "backend.h"
+#include "kv.h"
+#include "model.h"
+
+#define LS_PASS_ROWS_MAX 1024
+
+typedef struct ls_engine ls_engine;
+
+typedef struct ls_engine_options {
+    int32_t max_rows;    /* most rows of one pass; 0 = 64, at most LS_PASS_ROWS_MAX */
+    int32_t max_seqs;    /* 0 = 1 */
+    int32_t context;     /* 0 = the model's */
+    int32_t block_rows;  /* 0 = contiguous cache */
+    ls_dtype kv_dtype;   /* LS_F32 (default) or LS_BF16 */
+    ls_chunk_rule chunk; /* zero = even(32, 64) */
+    int32_t n_layers;    /* first layers only; 0 = all */
+    int32_t n_vocab;     /* tokens that exist (padded vocabularies); 0 = the model's */
+    int32_t poison;      /* see kv.h */
+} ls_engine_options;
+
+/* One token at one position of one sequence. */
+typedef struct ls_row {
+    int32_t seq;
+    int32_t token;
+    int32_t pos;   /* rotary position */
+    int32_t index; /* logical cache index the row writes; a chain: index = pos */
+    /* A tree row reads keys 0..n_prefix-1 and then anc[0..n_anc-1], the logical indices of its
+     * ancestors from the root down to itself. A chain row has anc = NULL: keys 0..index. */
+    const int32_t *anc;
+    int32_t n_prefix, n_anc;
+    bool want; /* its logits are wanted */
+} ls_row;
+
+static inline ls_row ls_row_chain(int32_t seq, int32_t token, int32_t pos, bool want) {
+    ls_row r = {0};
+    r.seq = seq, r.token = token, r.pos = pos, r.index = pos, r.want = want;
+    return r;
+}
+
+ls_status ls_engine_create(const ls_model *model, ls_backend *be, ls_engine_options options,
+                           ls_engine **out, ls_err *err);
+void ls_engine_destroy(ls_engine *e);
+
+ls_kv *ls_engine_kv(ls_engine *e);
+ls_backend *ls_engine_backend(ls_engine *e);
+const ls_model *ls_engine_model(const ls_engine *e);
+const ls_engine_options *ls_engine_opts(const ls_engine *e); /* defaults filled in */
+
+/* Runs the rows (n <= max_rows), appends them to the cache. Rows of one sequence come in ascending
+ * index; their logits, for those that want them, are numbered 0, 1, ... in row order. */
+ls_status ls_pass(ls_engine *e, const ls_row *rows, int32_t n, ls_err *err);
+/* Feeds tokens at positions pos0.. in chunks of rows, no logits. */
+ls_status ls_prefill(ls_engine *e, int32_t seq, const int32_t *token, int32_t n, int32_t pos0,
+                     ls_err *err);
+
+/* About the wanted rows [first, first + n) of the last pass. Arrays have n entries, host memory. */
+ls_status ls_pass_stats(ls_engine *e, int32_t first, int32_t n, const ls_warp *warp,
+                        const ls_draw *draw, int32_t n_top, ls_row_stats *stats, ls_err *err);
+ls_status ls_pass_logits(ls_engine *e, int32_t row, float *dst, ls_err *err); /* [V] */
+/* Warped probabilities of one row, after ls_pass_stats covered it: [n_vocab] */
+ls_status ls_pass_probs(ls_engine *e, int32_t row, const ls_row_stats *stats, float *dst,
+                        ls_err *err);
+
+/* For triage: called after every operation of a pass with its output in host memory. */
+typedef struct ls_trace {
+    void (*fn)(void *self, int32_t layer, const char *op, const float *data, int32_t n_rows,
+               int32_t dim);
+    void *self;
+} ls_trace;
+void ls_engine_trace(ls_engine *e, const ls_trace *trace); /* NULL = off; borrowed */
+
+/* Counters since create: passes, rows, and bytes of weights one pass reads. */
+typedef struct ls_engine_counts {
+    int64_t n_pass, n_row;
+    size_t weight_bytes;
+} ls_engine_counts;
+ls_engine_counts ls_engine_count(const ls_engine *e);
+
+#endif

@@ -1,0 +1,36 @@
+/* model.h - a model on disk, opened: config, weights, tokenizer, and where they came from.
+ * Memory      weights stay in the file mapping; nothing is copied but what alignment forces.
+ * Errors      LS_ERR_INPUT naming the file, the field and how to mend; never a partly open model.
+ * Threads     immutable after open; any number of engines may borrow it. */
+#ifndef LS_MODEL_H
+#define LS_MODEL_H
+
+#include "config.h"
+#include "checkpoint.h"
+#include "tokenizer.h"
+#include "weights.h"
+
+typedef struct ls_model {
+    char *dir;
+    ls_config config;
+    ls_checkpoint *checkpoint;
+    ls_weights *weights;
+    ls_tokenizer *tokenizer; /* NULL: the folder has none, or it was not asked for */
+    int32_t n_token;         /* ids that have a string, at most config V; V without a tokenizer */
+} ls_model;
+
+typedef struct ls_model_options {
+    bool no_tokenizer;  /* do not read tokenizer.json */
+    bool partial_bytes; /* accept a tokenizer that lacks bytes (tokenizer.h) */
+    ls_head_rule head;  /* when the file and the tied flag disagree (weights.h) */
+} ls_model_options;
+
+ls_status ls_model_open(const char *dir, ls_model_options options, ls_model **out, ls_err *err);
+void ls_model_close(ls_model *m);
+
+/* Can `draft` draft for `target`? Same strings for the same ids; padding may differ. On success
+ * *n_vocab is the number of ids both know. */
+ls_status ls_model_pair(const ls_model *target, const ls_model *draft, int32_t *n_vocab,
+                        ls_err *err);
+
+#endif

@@ -1,0 +1,54 @@
+/* rig.h - what most tests set up: a backend, a model folder, an engine; and small oracles.
+ * Errors      abort the test with the library's own message. */
+#ifndef LS_TEST_RIG_H
+#define LS_TEST_RIG_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "check.h"
+#include "draw.h"
+#include "engine.h"
+
+typedef struct ls_rig {
+    ls_backend *be;
+    ls_model *model;
+    ls_engine *engine;
+} ls_rig;
+
+/* LS_OK or the test fails with the message. */
+#define OK(call, err)                                                                              \
+    do {                                                                                           \
+        if ((call) != LS_OK)                                                                       \
+            fail_msg("%s", (err)->msg);                                                            \
+    } while (0)
+
+/* Engines of a rig poison what they drop. options.poison is set here. */
+void ls_rig_open(ls_rig *r, const char *dir, ls_cpu_options cpu, ls_engine_options options);
+void ls_rig_close(ls_rig *r);
+/* A folder of tests/cases/models; free it. */
+char *ls_case_model(const char *name);
+/* Whole file, zero-terminated; free it. */
+char *ls_read_all(const char *path, size_t *n);
+
+/* memcmp of two float rows; on a difference fails with the first index and both bit patterns. */
+void ls_assert_bits(const float *a, const float *b, size_t n, const char *what);
+/* How many of n floats differ in bits. */
+size_t ls_count_bits(const float *a, const float *b, size_t n);
+
+/* Decodes n tokens greedily, one row a pass, from the prompt; keeps the logits rows [n, V]. */
+typedef struct ls_greedy {
+    int32_t *token; /* prompt and n new ones */
+    int32_t n_prompt, n_new, n_vocab;
+    float *logits; /* [n_new, V] */
+} ls_greedy;
+void ls_greedy_run(ls_rig *r, const int32_t *prompt, int32_t n_prompt, int32_t n_new, ls_greedy *out);
+void ls_greedy_free(ls_greedy *g);
+static inline const float *ls_greedy_row(const ls_greedy *g, int32_t position) {
+    return g->logits + (size_t)(position - g->n_prompt) * (size_t)g->n_vocab;
+}
+
+#endif

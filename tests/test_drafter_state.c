@@ -1,0 +1,100 @@
+/* Prompt look-up: tests/cases/numeric/ngram.json (C019), random histories against a plain search,
+ * and a long history of one token. */
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "rig.h"
+
+static ls_draft_block look_up(const int32_t *token, int32_t n, int32_t n_min, int32_t n_max, int32_t k,
+                              const int32_t *eos, int32_t n_eos, ls_drafter **keep) {
+    ls_err err;
+    ls_draft_block block = {0};
+    OK(ls_drafter_ngram(n_min, n_max, eos, n_eos, keep, &err), &err);
+    const ls_draft_job job = {.token = token, .n_token = n, .n = k};
+    OK((*keep)->draft(*keep, &job, &block, &err), &err);
+    return block;
+}
+
+static void test_cases(void **state) {
+    (void)state;
+    json_t *all = json_load_file(LS_TEST_DIR "/cases/numeric/ngram.json", 0, NULL), *row;
+    size_t i;
+    assert_non_null(all);
+    assert_int_equal(json_array_size(all), 8);
+    json_array_foreach(all, i, row) {
+        int32_t token[16] = {0}, eos = -1;
+        json_t *list = json_object_get(row, "tokens"), *want = json_object_get(row, "draft");
+        if (!want) /* our tie rule: the most recent match */
+            want = json_object_get(row, "draft_rightmost");
+        const int32_t n = (int32_t)json_array_size(list);
+        for (int32_t k = 0; k < n; k++)
+            token[k] = (int32_t)json_integer_value(json_array_get(list, (size_t)k));
+        if (json_object_get(row, "eos"))
+            eos = (int32_t)json_integer_value(json_object_get(row, "eos"));
+        const int32_t len = (int32_t)json_integer_value(json_object_get(row, "n"));
+        const int32_t k = (int32_t)json_integer_value(json_object_get(row, "k"));
+        ls_drafter *d;
+        const ls_draft_block b = look_up(token, n, len, len, k, &eos, 1, &d);
+        assert_int_equal(b.n, json_array_size(want));
+        for (int32_t t = 0; t < b.n; t++)
+            assert_int_equal(b.token[t], json_integer_value(json_array_get(want, (size_t)t)));
+        ls_drafter_destroy(d);
+    }
+    json_decref(all);
+}
+
+/* For every (history, n_max): the longest suffix that occurs earlier, its latest place, what follows. */
+static void test_random_histories(void **state) {
+    (void)state;
+    uint32_t seed = 3;
+    for (int trial = 0; trial < 1000; trial++) {
+        int32_t token[40], want[8], n_want = 0;
+        const int32_t n = (int32_t)(((seed = seed * 1664525u + 1013904223u) >> 16) % 40);
+        for (int32_t i = 0; i < n; i++)
+            token[i] = (int32_t)(((seed = seed * 1664525u + 1013904223u) >> 16) % 3);
+        for (int32_t len = 3; len >= 1 && n_want == 0; len--)
+            for (int32_t at = 0; at + len < n; at++) /* ascending: the last one found stands */
+                if (memcmp(token + at, token + n - len, (size_t)len * sizeof *token) == 0)
+                    for (n_want = 0; n_want < 8 && at + len + n_want < n; n_want++)
+                        want[n_want] = token[at + len + n_want];
+        ls_drafter *d;
+        const ls_draft_block b = look_up(token, n, 1, 3, 8, NULL, 0, &d);
+        assert_int_equal(b.n, n_want);
+        if (n_want)
+            assert_memory_equal(b.token, want, (size_t)n_want * sizeof *want);
+        ls_drafter_destroy(d);
+    }
+}
+
+static void test_never_past_the_history(void **state) {
+    (void)state;
+    enum { N = 100000 };
+    int32_t *token = calloc(N, sizeof *token);
+    assert_non_null(token);
+    ls_drafter *d;
+    const ls_draft_block b = look_up(token, N, 1, 4, LS_DRAFT_MAX, NULL, 0, &d);
+    assert_int_equal(b.n, 1); /* the most recent match leaves one token before the end */
+    ls_drafter_destroy(d);
+    free(token);
+}
+
+static void test_arguments(void **state) {
+    (void)state;
+    ls_err err;
+    ls_drafter *d = NULL;
+    assert_int_equal(ls_drafter_ngram(0, 3, NULL, 0, &d, &err), LS_ERR_INPUT);
+    assert_int_equal(ls_drafter_ngram(4, 3, NULL, 0, &d, &err), LS_ERR_INPUT);
+    assert_int_equal(ls_drafter_garbage(0, &d, &err), LS_ERR_SHAPE);
+    assert_null(d);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_cases),
+        cmocka_unit_test(test_random_histories),
+        cmocka_unit_test(test_never_past_the_history),
+        cmocka_unit_test(test_arguments),
+    };
+    return cmocka_run_group_tests_name("drafter_state", tests, NULL, NULL);
+}
