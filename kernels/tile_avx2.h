@@ -5,10 +5,15 @@
 
 #include <immintrin.h>
 
+#ifdef __SANITIZE_ADDRESS__ /* instrumented, the unrolled bodies take minutes to compile */
+#define LS_FN static __attribute__((noinline, unused))
+#define LS_UNROLL
+#else
 #define LS_FN static inline __attribute__((always_inline, unused))
+#define LS_UNROLL _Pragma("GCC unroll 16")
+#endif
 /* a body specialised for constants: a function of its own */
 #define LS_INSTANCE static __attribute__((noinline, unused))
-#define LS_UNROLL _Pragma("GCC unroll 16")
 #define LS_PARTS 4
 #define LS_WARPS(i, n) for (int i = 0; i < (n); i++)
 #define LS_EACH(i, n) for (int i = 0; i < (n); i++)

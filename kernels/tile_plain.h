@@ -7,7 +7,11 @@
 
 #include "convert.h"
 
+#ifdef __SANITIZE_ADDRESS__ /* instrumented, these loops take minutes to compile when inlined */
+#define LS_FN static __attribute__((noinline, unused))
+#else
 #define LS_FN static inline __attribute__((unused))
+#endif
 /* a body specialised for constants: a function of its own */
 #define LS_INSTANCE static __attribute__((noinline, unused))
 #define LS_UNROLL

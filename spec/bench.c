@@ -9,7 +9,7 @@
 
 #define BLOCK_BYTES ((size_t)256 << 10)
 
-/* ---- the plain read --------------------------------------------------------------------------- */
+/* ---- the plain read -------------------------------------------------------------------------- */
 
 typedef struct span {
     const uint64_t *word;
@@ -99,7 +99,7 @@ static double time_read(const reader *r, int32_t n_threads, volatile uint64_t *s
     return ls_now_us() - t0;
 }
 
-/* ---- the passes ------------------------------------------------------------------------------- */
+/* ---- the passes ------------------------------------------------------------------------------ */
 
 typedef struct bench {
     ls_engine *e;

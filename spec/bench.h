@@ -1,5 +1,5 @@
-/* bench.h - what a pass costs, as medians over interleaved repeats: every width and the plain read of
- * the weights are timed in turn, again and again, so that a clock that drifts or a neighbour that
+/* bench.h - what a pass costs, as medians over interleaved repeats: every width and the plain read
+ * of the weights are timed in turn, again and again, so that a clock that drifts or a neighbour that
  * wakes up touches all of them alike.
  * Pass        what a round of verification costs: the row pass and the statistics of its rows, on a
  *             cache that holds `length` tokens, taken back afterwards.

@@ -71,9 +71,9 @@ static void on_write(void *self, int64_t done, int64_t total) {
     ls_term_progress(self, done >> 20, (total >> 20) + 1, "MiB of random weights");
 }
 
-/* ---- verify and decode ------------------------------------------------------------------------ */
+/* ---- verify and decode ----------------------------------------------------------------------- */
 
-/* Random weights in a new folder, opened and removed: the mapping keeps them as long as it is open. */
+/* Random weights in a new folder, opened and removed: the mapping keeps them while it is open. */
 static ls_status open_shape(job *j, ls_err *err) {
     char dir[512];
     const int n = snprintf(dir, sizeof dir, "%s/lockstep-bench-XXXXXX", j->a.tmp);
@@ -199,7 +199,7 @@ static ls_status run_passes(job *j, bool verify, ls_err *err) {
                            "-", false, err);
 }
 
-/* ---- policy ----------------------------------------------------------------------------------- */
+/* ---- policy ---------------------------------------------------------------------------------- */
 
 static ls_status bench_policy(const job *j, const char *text, json_t *results, ls_err *err) {
     ls_policy *policy = NULL;
@@ -245,7 +245,7 @@ static ls_status run_policies(job *j, ls_err *err) {
                            "-", false, err);
 }
 
-/* ---- the command ------------------------------------------------------------------------------ */
+/* ---- the command ----------------------------------------------------------------------------- */
 
 static ls_status run(const ls_command *self, int argc, char **argv, ls_err *err) {
     job j = {.a = {.model = ls_model_args_default(),

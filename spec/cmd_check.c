@@ -1,4 +1,5 @@
 /* cmd_check.c - `lockstep check`: plain against speculative, bit for bit, over a set of prompts. */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -78,7 +79,7 @@ typedef struct job {
     FILE *say; /* table and triage: stderr while the certificate is on stdout */
 } job;
 
-/* ---- the work --------------------------------------------------------------------------------- */
+/* ---- the work -------------------------------------------------------------------------------- */
 
 static json_t *fork_json(const ls_prompt *p, const ls_fork *f) {
     static const char *const kinds[] = {"none", "logits", "token", "length", "cache"};
@@ -180,17 +181,22 @@ static ls_status check_prompt(job *j, int32_t i_prompt, ls_err *err) {
     return status == LS_OK ? status : ls_fail_in(err, status, "prompt %s", p->id);
 }
 
-/* ---- what it found ---------------------------------------------------------------------------- */
+/* ---- what it found --------------------------------------------------------------------------- */
 
-static int64_t differing(const job *j) {
-    int64_t n = 0;
-    for (int32_t i = 0; i < j->n_policy * j->n_temperature; i++)
-        n += j->cell[i].n_differ + j->cell[i].n_cache_differ;
-    return n;
+/* The counts of all cells. */
+static cell totals(const job *j) {
+    cell all = {0};
+    for (int32_t i = 0; i < j->n_policy * j->n_temperature; i++) {
+        all.n_position += j->cell[i].n_position;
+        all.n_logit += j->cell[i].n_logit;
+        all.n_cache += j->cell[i].n_cache;
+        all.n_differ += j->cell[i].n_differ + j->cell[i].n_cache_differ;
+    }
+    return all;
 }
 
 static void table(const job *j) {
-    fprintf(j->say, "%-28s %5s %8s %10s %14s %9s %12s %10s\n", "policy", "temp", "prompts",
+    fprintf(j->say, "%-34s %5s %8s %10s %14s %9s %12s %10s\n", "policy", "temp", "prompts",
             "positions", "logits", "differing", "tokens/pass", "acceptance");
     for (int32_t i = 0; i < j->n_policy; i++)
         for (int32_t t = 0; t < j->n_temperature; t++) {
@@ -203,7 +209,7 @@ static void table(const job *j) {
                 snprintf(per_pass, sizeof per_pass, "%.3f", v);
             if (ls_rate_get(ls_metrics_acceptance(&c->metrics), &v))
                 snprintf(acceptance, sizeof acceptance, "%.3f", v);
-            fprintf(j->say, "%-28.28s %5g %8lld %10lld %14lld %s%9lld%s %12s %10s\n", name,
+            fprintf(j->say, "%-34.34s %5g %8lld %10lld %14lld %s%9lld%s %12s %10s\n", name,
                     (double)j->temperature[t], (long long)c->n_prompt, (long long)c->n_position,
                     (long long)c->n_logit,
                     ls_term_style(&j->term, n_differ ? LS_STYLE_BAD : LS_STYLE_GOOD),
@@ -231,14 +237,15 @@ static json_t *cells_json(const job *j) {
     return out;
 }
 
-static ls_status certificate(const job *j, bool complete, ls_err *err) {
+static ls_status certificate(const job *j, const cell *all, bool complete, ls_err *err) {
     json_t *record;
     LS_TRY(ls_record_setup("check", &j->setup, &record, err));
     const ls_warp warp = {
         .top_k = j->decode.top_k, .top_p = j->decode.top_p, .min_p = j->decode.min_p};
     json_t *sampling = ls_record_warp(&warp);
     json_object_del(sampling, "temperature"); /* each cell has its own */
-    json_object_set_new(record, "same", json_boolean(complete && differing(j) == 0));
+    json_object_set_new(record, "same",
+                        json_boolean(complete && all->n_position > 0 && all->n_differ == 0));
     json_object_set_new(record, "complete", json_boolean(complete));
     json_object_set_new(record, "plain_engine", ls_record_engine(j->plain_engine));
     json_object_set_new(record, "rule", ls_record_rule(j->rule));
@@ -252,26 +259,20 @@ static ls_status certificate(const job *j, bool complete, ls_err *err) {
     return ls_record_write(record, j->a.certificate, true, err);
 }
 
-static void verdict(const job *j) {
-    int64_t n_position = 0, n_logit = 0, n_cache = 0;
-    for (int32_t i = 0; i < j->n_policy * j->n_temperature; i++) {
-        n_position += j->cell[i].n_position;
-        n_logit += j->cell[i].n_logit;
-        n_cache += j->cell[i].n_cache;
-    }
-    if (differing(j) == 0)
+static void verdict(const job *j, const cell *all) {
+    if (all->n_position > 0 && all->n_differ == 0)
         fprintf(j->say,
                 "%severy bit equal%s: %lld tokens, %lld logits and %lld cache values against plain "
                 "decode; seed %llu\n",
                 ls_term_style(&j->term, LS_STYLE_GOOD), ls_term_style(&j->term, LS_STYLE_NONE),
-                (long long)n_position, (long long)n_logit, (long long)n_cache,
+                (long long)all->n_position, (long long)all->n_logit, (long long)all->n_cache,
                 (unsigned long long)j->decode.seed.value);
     if (j->n_prompt_cut)
         fprintf(j->say, "%d prompts were too long for the context and lost their beginning\n",
                 j->n_prompt_cut);
 }
 
-/* ---- the command ------------------------------------------------------------------------------ */
+/* ---- the command ----------------------------------------------------------------------------- */
 
 static ls_status take_lists(job *j, ls_err *err) {
     own *a = &j->a;
@@ -315,7 +316,21 @@ static ls_status take_prompts(job *j, ls_err *err) {
     return j->prompts.n ? LS_OK : ls_fail(err, LS_ERR_INPUT, "the prompt sets are empty");
 }
 
+/* Hours of work must not end in a path that cannot be written. */
+static ls_status try_certificate(const char *path, ls_err *err) {
+    if (!path || strcmp(path, "-") == 0)
+        return LS_OK;
+    FILE *f = fopen(path, "a");
+    char shown[256];
+    if (!f)
+        return ls_fail(err, LS_ERR_IO, "--certificate %s: %s",
+                       ls_err_text(shown, sizeof shown, path, strlen(path)), strerror(errno));
+    fclose(f);
+    return LS_OK;
+}
+
 static ls_status prepare(job *j, ls_err *err) {
+    LS_TRY(try_certificate(j->a.certificate, err));
     LS_TRY(ls_setup_open(&j->model, &j->setup, err));
     if (!j->setup.target->tokenizer)
         return ls_fail(err, LS_ERR_INPUT, "%s has no tokenizer.json: prompts cannot be read",
@@ -343,17 +358,21 @@ static ls_status work(job *j, ls_err *err) {
     ls_term_clear(&j->term);
     if (status != LS_OK && status != LS_ERR_STOPPED)
         return status;
+    const cell all = totals(j);
     table(j);
-    verdict(j);
+    verdict(j, &all);
     if (j->a.certificate)
-        LS_TRY(certificate(j, status == LS_OK, err));
+        LS_TRY(certificate(j, &all, status == LS_OK, err));
     LS_TRY(status);
-    const int64_t n = differing(j);
-    return n == 0 ? LS_OK
-                  : ls_fail(err, LS_ERR_CHECK,
-                            "%lld positions differ from plain decode: this is a fault of Lockstep, "
-                            "or of --plain-chunk",
-                            (long long)n);
+    if (all.n_position == 0)
+        return ls_fail(err, LS_ERR_INPUT, "no token was compared: raise --max-new or --context");
+    if (all.n_differ > 0)
+        return ls_fail(
+            err, LS_ERR_CHECK,
+            "%lld positions differ from plain decode: this is a fault of Lockstep, or of "
+            "--plain-chunk",
+            (long long)all.n_differ);
+    return LS_OK;
 }
 
 static void close_job(job *j) {

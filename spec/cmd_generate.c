@@ -59,7 +59,7 @@ typedef struct job {
     ls_err *err;
 } job;
 
-/* ---- the prompt ------------------------------------------------------------------------------- */
+/* ---- the prompt ------------------------------------------------------------------------------ */
 
 static ls_status read_stdin(char **out, size_t *n, ls_err *err) {
     ls_text text = {0};
@@ -106,7 +106,7 @@ static ls_status read_prompt(job *j, ls_err *err) {
     return LS_OK;
 }
 
-/* ---- as it runs ------------------------------------------------------------------------------- */
+/* ---- as it runs ------------------------------------------------------------------------------ */
 
 static void on_token(void *self, int32_t position, int32_t token, int32_t index, bool drafted,
                      const float *row, int32_t n_vocab) {
@@ -140,7 +140,7 @@ static bool on_stop(void *self) {
     return j->shown != LS_OK || ls_term_stopped(NULL);
 }
 
-/* ---- afterwards ------------------------------------------------------------------------------- */
+/* ---- afterwards ------------------------------------------------------------------------------ */
 
 static double ms_per_token(const ls_transcript *t) {
     return t->n_token ? (t->total_us - t->prefill_us) / t->n_token / 1000 : 0;
@@ -167,9 +167,13 @@ static void summary(const job *j) {
             (unsigned long long)j->decode.seed.value, ls_end_name(t->end));
     if (!j->a.compare)
         return;
-    fprintf(stderr, "plain: %.2f ms a token; speculative takes %.2f of its time; %s\n",
-            ms_per_token(&j->plain), ms_per_token(t) / ms_per_token(&j->plain),
-            same_tokens(t, &j->plain) ? "the same tokens" : "other tokens");
+    fprintf(stderr, "plain: %.2f ms a token; speculative takes %.2f of its time; ",
+            ms_per_token(&j->plain), ms_per_token(t) / ms_per_token(&j->plain));
+    if (same_tokens(t, &j->plain))
+        fputs("the same tokens\n", stderr);
+    else
+        fprintf(stderr, "other tokens (rule %s is %s)\n", j->rule->name,
+                ls_rule_kind_name(j->rule->kind));
 }
 
 static json_t *rounds_json(const ls_transcript *t) {
@@ -218,7 +222,7 @@ static ls_status print_record(const job *j, ls_err *err) {
     return ls_record_write(record, "-", false, err);
 }
 
-/* ---- the command ------------------------------------------------------------------------------ */
+/* ---- the command ----------------------------------------------------------------------------- */
 
 static ls_status decode(job *j, ls_err *err) {
     ls_status status = ls_generate(&j->gen, &j->spec, err);

@@ -144,6 +144,8 @@ static ls_status bootstrap(const stat *s, int32_t n, const ls_interval_options *
     if (n_ok < o->n_resample - o->n_resample / 20)
         goto end; /* one resample in twenty says nothing: neither would the interval */
     qsort(draw, (size_t)n_ok, sizeof *draw, by_value);
+    if (draw[0] == draw[n_ok - 1])
+        goto end; /* 9 of 9 kept says "often", not "always": no spread was seen, so none is told */
     const double tail = (1 - o->level) / 2, z = gsl_cdf_ugaussian_Pinv(tail);
     /* ties with the estimate count half, so that a constant sample has no bias */
     const double share = (n_below + 0.5 * n_equal) / n_ok;

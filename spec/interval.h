@@ -5,7 +5,8 @@
  *             follows bias and skew where the plain percentile interval does not. Below about 15
  *             clusters every bootstrap interval is somewhat too narrow: report n_cluster beside it.
  * Absent      known is false when the estimate has no denominator; bounded is false when there is
- *             no interval (one cluster, or too many resamples without a denominator).
+ *             no interval: one cluster, too many resamples without a denominator, or resamples that
+ *             all agree (9 of 9 kept), where a bootstrap knows nothing (see ls_rule_of_three).
  * Random      GSL's mt19937 from options.seed: same data, same numbers.
  * Errors      LS_ERR_INPUT for a negative or non-finite value or an option out of range. */
 #ifndef LS_INTERVAL_H

@@ -1,5 +1,5 @@
-/* lua_find.h - scripts by name: "svip" is PATH/length/svip.lua, else PATH/svip.lua, in the first folder
- * of the path that has one. A name with a slash or ending in .lua is a file as it stands.
+/* lua_find.h - scripts by name: "svip" is PATH/length/svip.lua, else PATH/svip.lua, in the first
+ * folder of the path that has one. A name with a slash or ending in .lua is a file as it stands.
  * Errors      LS_ERR_INPUT for a name nobody has; the message lists those there are. */
 #ifndef LS_LUA_FIND_H
 #define LS_LUA_FIND_H

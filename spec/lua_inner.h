@@ -1,7 +1,7 @@
 /* lua_inner.h - the inside of a Lua state, for lua_*.c only; the one header that includes lua.h.
  * State       found from any lua_State through its extra space (ls_lua_of): no globals.
- * Budget      `budget` is what is left to the call in progress. A call inside a call gets the smaller of
- *             its own limit and what its caller has left.
+ * Budget      `budget` is what is left to the call in progress. A call inside a call gets the
+ *             smaller of its own limit and what its caller has left.
  * Stopping    a spent budget sets `budget.stop` and arms the hook to fire at every instruction; the
  *             error raised is the address of a private constant, so it needs no memory, and the
  *             sandbox's pcall hands it on. */
@@ -69,8 +69,8 @@ int ls_lua_on_error(lua_State *L);                      /* message handler: fill
 void ls_lua_describe(ls_lua *s, const char *text, size_t n); /* message = where + text */
 extern const char ls_lua_stop_key;
 
-/* lua_load.c. Parse leaves the chunk or an error value and returns Lua's status; it never raises. `path`
- * must outlive the handling of the error. */
+/* lua_load.c. Parse leaves the chunk or an error value and returns Lua's status; it never raises.
+ * `path` must outlive the handling of the error. */
 int ls_lua_parse(lua_State *L, const char *path, const char *text, size_t n);
 ls_status ls_lua_read(const char *path, char **text, size_t *n, ls_err *err);
 

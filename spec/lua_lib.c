@@ -1,7 +1,9 @@
-/* The globals of a script: an allow-list taken from Lua's own libraries, and replacements where those
- * could hang, escape, or give another answer on another run. What is not named here does not exist.
- * Left out: coroutines and xpcall (their code would run where the budget hook does not), load and its
- * kin, string.dump, pack and patterns, collectgarbage, os, io, debug, package. */
+/* The globals of a script: an allow-list taken from Lua's own libraries, and replacements where
+ * those could hang, escape, or give another answer on another run. What is not named here does not
+ * exist. Left out: xpcall (Lua calls its handler with hooks off: a loop in it could not be
+ * stopped), coroutines (each would need a hook and a depth limit of its own, and no policy has
+ * missed them), load and its kin, string.dump, pack and patterns, collectgarbage, os, io, debug,
+ * package. */
 #include "lua_inner.h"
 
 #include <stdlib.h>
@@ -27,8 +29,8 @@ static const char *const string_walks[] = {"byte",  "format",  "lower", "sub",
                                            "upper", "reverse", NULL};
 static const char *const utf8_walks[] = {"codepoint", "len", "offset", NULL};
 
-/* Standard names a script may ask for and not find: they read as nil, so that `os and os.clock` works.
- * Any other unknown name is an error. */
+/* Standard names a script may ask for and not find: they read as nil, so that `os and os.clock`
+ * works. Any other unknown name is an error. */
 static const char *const absent_names[] = {
     "_G",      "arg",   "collectgarbage", "coroutine",  "debug",  "dofile",
     "io",      "load",  "loadfile",       "loadstring", "module", "os",
@@ -55,7 +57,8 @@ static int f_pcall(lua_State *L) {
     return 2;
 }
 
-/* As Lua's, but without finalisers: they run with hooks off, so a loop in one could not be stopped. */
+/* As Lua's, but without finalisers: they run with hooks off, so a loop in one could not be
+ * stopped. */
 static int f_setmetatable(lua_State *L) {
     const int type = lua_type(L, 2);
     luaL_checktype(L, 1, LUA_TTABLE);
@@ -94,8 +97,8 @@ static int f_print(lua_State *L) {
 
 /* ---- require --------------------------------------------------------------------------------- */
 
-/* "length.svip" -> "length/svip"; letters, digits, _ and - between single dots, so that no name leaves
- * the folders of the path. */
+/* "length.svip" -> "length/svip"; letters, digits, _ and - between single dots, so that no name
+ * leaves the folders of the path. */
 static void module_path(lua_State *L, const char *name, char *dst, size_t cap) {
     size_t n = 0;
     char last = '.';
@@ -183,7 +186,7 @@ ls_status ls_lua_preload(ls_lua *s, const char *name, int (*open)(lua_State *), 
     return ls_lua_protect(s, f_preload, &p, "preload", err);
 }
 
-/* ---- strings and random ------------------------------------------------------------------- */
+/* ---- strings and random ---------------------------------------------------------------------- */
 
 /* As Lua's, but repeating an empty string does not count to n. */
 static int f_rep(lua_State *L) {

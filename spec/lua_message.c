@@ -49,8 +49,8 @@ static void describe_at(ls_lua *s, const char *where, const char *text, size_t n
     ls_err_text(dst + at, sizeof s->message - at, text, n);
 }
 
-/* A text that already says where it was raised keeps that, with the path in full; any other gets the
- * innermost script line. */
+/* A text that already says where it was raised keeps that, with the path in full; any other gets
+ * the innermost script line. */
 void ls_lua_describe(ls_lua *s, const char *text, size_t n) {
     lua_State *L = s->L;
     const char *path = s->loading;
@@ -85,8 +85,8 @@ static const char *stop_text(const ls_lua *s, char *dst, size_t cap) {
     return dst;
 }
 
-/* Runs when an error is raised, while the stack still shows where. No script code: an error object's
- * __tostring is not asked, since it could raise, loop, or lie. */
+/* Runs when an error is raised, while the stack still shows where. No script code: an error
+ * object's __tostring is not asked, since it could raise, loop, or lie. */
 int ls_lua_on_error(lua_State *L) {
     ls_lua *s = ls_lua_of(L);
     char made[128];

@@ -13,7 +13,7 @@ ls_lua_host *ls_lua_host_of(lua_State *L) {
     return host;
 }
 
-/* ---- errors ----------------------------------------------------------------------------------- */
+/* ---- errors ---------------------------------------------------------------------------------- */
 
 /* The state puts the script's file and line before what is raised (lua_state.h). */
 int ls_lua_bad(lua_State *L, const char *fmt, ...) {
@@ -32,7 +32,7 @@ int ls_lua_bad_err(lua_State *L, const char *call, const ls_err *err) {
     return ls_lua_raise(L, &up);
 }
 
-/* ---- the module ------------------------------------------------------------------------------- */
+/* ---- the module ------------------------------------------------------------------------------ */
 
 /* ls.name that does not exist: an error that says so, as for every other table of the host. */
 static int f_unknown(lua_State *L) {

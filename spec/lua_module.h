@@ -57,8 +57,8 @@ int ls_lua_bad_err(lua_State *L, const char *call, const ls_err *err);
 
 typedef struct ls_lua_class ls_lua_class;
 
-/* The head of every object a script can hold. A handle is a userdata with one pointer to it; objects
- * count references, so that an engine keeps its model whatever the script closes first. */
+/* The head of every object a script can hold. A handle is a userdata with one pointer to it;
+ * objects count references, so that an engine keeps its model whatever is closed first. */
 typedef struct ls_lua_obj {
     const ls_lua_class *cls;
     int32_t n_ref;
@@ -88,7 +88,7 @@ void ls_lua_set_about(lua_State *L, void *obj);
 /* Zeroed memory on the stack that `free_fn` cleans up when the collector takes it. */
 void *ls_lua_box(lua_State *L, size_t bytes, void (*free_fn)(void *));
 
-/* ---- argument tables (lua_module_args.c) ------------------------------------------------------ */
+/* ---- argument tables (lua_module_args.c) ----------------------------------------------------- */
 
 /* A table of named fields given to a call. `call` begins every message. */
 typedef struct ls_lua_args {
@@ -97,7 +97,7 @@ typedef struct ls_lua_args {
     const char *call;
 } ls_lua_args;
 
-/* The table at idx (optional: or nothing); refuses fields that are not among `known` (NULL-ended). */
+/* The table at idx (optional: or nothing); refuses fields that are not in `known` (NULL-ended). */
 ls_lua_args ls_lua_args_at(lua_State *L, int idx, bool optional, const char *call,
                            const char *const *known);
 /* Pushes the raw field; false (and nil pushed) when absent. */
@@ -123,11 +123,11 @@ bool ls_lua_integer(lua_State *L, int idx, int64_t *out);
 /* "'x'", "4.5", "nothing", "a table": a value in words. Returns dst. */
 char *ls_lua_show(lua_State *L, int idx, char *dst, size_t cap);
 
-/* ---- JSON (lua_module_json.c) ----------------------------------------------------------------- */
+/* ---- JSON (lua_module_json.c) ---------------------------------------------------------------- */
 
 /* Pushes the value at idx as JSON text: keys sorted, whole numbers as integers, others with the
- * fewest digits that read back the same, NaN and infinities as null, a handle as its `about`. `what`
- * names the value in messages. An empty table is {}. */
+ * fewest digits that read back the same, NaN and infinities as null, a handle as its `about`.
+ * `what` names the value in messages. An empty table is {}. */
 const char *ls_lua_json_push(lua_State *L, int idx, const char *what, size_t *n);
 /* Pushes a JSON value; null is nil. */
 void ls_lua_json_pull(lua_State *L, const json_t *value);

@@ -105,7 +105,7 @@ static int bad_value(const ls_lua_args *a, const char *name, const char *wanted)
                       ls_lua_show(a->L, -1, shown, sizeof shown));
 }
 
-/* ---- fields ----------------------------------------------------------------------------------- */
+/* ---- fields ---------------------------------------------------------------------------------- */
 
 int64_t ls_lua_arg_int(const ls_lua_args *a, const char *name, int64_t min, int64_t max,
                        int64_t fallback) {

@@ -7,7 +7,7 @@
 #include "lua_module_generate.h"
 #include "lua_module_stats.h"
 
-/* ---- plain ------------------------------------------------------------------------------------ */
+/* ---- plain ----------------------------------------------------------------------------------- */
 
 /* A plain run and the job it came from, which every check against it repeats. */
 typedef struct plain_obj {
@@ -111,7 +111,7 @@ static int f_plain(lua_State *L) {
     return 1;
 }
 
-/* ---- check ------------------------------------------------------------------------------------ */
+/* ---- check ----------------------------------------------------------------------------------- */
 
 static void result_free(void *p) {
     ls_check_free(p);

@@ -10,7 +10,7 @@
 #include "results.h"
 #include "sha256.h"
 
-/* ---- prompts ---------------------------------------------------------------------------------- */
+/* ---- prompts --------------------------------------------------------------------------------- */
 
 static void prompts_free(void *p) {
     ls_prompts_free(p);
@@ -99,7 +99,7 @@ static int f_prompts(lua_State *L) {
     return 1;
 }
 
-/* ---- results ---------------------------------------------------------------------------------- */
+/* ---- results --------------------------------------------------------------------------------- */
 
 typedef struct results_obj {
     ls_lua_obj base;
@@ -119,7 +119,7 @@ static results_obj *results_at(lua_State *L, const char *what) {
     return ls_lua_check(L, 1, &results_class, what);
 }
 
-/* Pushes the canonical key {"common": ..., "key": ..., "version": ...} of the table at idx; its id. */
+/* Pushes the canonical key {"common":, "key":, "version":} of the table at idx; and its id. */
 static const char *push_key(lua_State *L, const results_obj *r, int idx, const char *call,
                             char id[LS_SHA256_HEX]) {
     char shown[96];
@@ -319,7 +319,7 @@ static int f_results(lua_State *L) {
     return 1;
 }
 
-/* ---- the table -------------------------------------------------------------------------------- */
+/* ---- the table ------------------------------------------------------------------------------- */
 
 static const luaL_Reg functions[] = {{"prompts", f_prompts}, {"results", f_results}, {NULL, NULL}};
 

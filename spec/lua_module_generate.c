@@ -8,7 +8,7 @@
 
 #include "lua_module_stats.h"
 
-/* ---- the job ---------------------------------------------------------------------------------- */
+/* ---- the job --------------------------------------------------------------------------------- */
 
 static void job_free(void *p) {
     ls_lua_job *job = p;
@@ -126,7 +126,7 @@ void ls_lua_job_read_draft(ls_lua_job *job, const ls_lua_args *a) {
     job->gen.rule = job->rule ? job->rule->r : NULL;
 }
 
-/* ---- hooks ------------------------------------------------------------------------------------ */
+/* ---- hooks ----------------------------------------------------------------------------------- */
 
 typedef struct round_call {
     ls_lua_job *job;
@@ -181,7 +181,7 @@ void ls_lua_job_end(ls_lua_job *job, lua_State *L, const char *call, ls_status s
         ls_lua_bad_err(L, call, err);
 }
 
-/* ---- generate --------------------------------------------------------------------------------- */
+/* ---- generate -------------------------------------------------------------------------------- */
 
 static void transcript_free(void *p) {
     ls_transcript_free(p);

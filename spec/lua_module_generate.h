@@ -30,7 +30,7 @@ typedef struct ls_lua_job {
         "ignore_eos", "stop"
 #define LS_LUA_DRAFT_FIELDS "drafter", "policy", "rule"
 
-/* Pushes a box with a job. text_fields reads target, prompt and how to sample; draft_fields the rest. */
+/* Pushes a box with a job. read_text reads target, prompt, sampling; read_draft the rest. */
 ls_lua_job *ls_lua_push_job(lua_State *L);
 void ls_lua_job_read_text(ls_lua_job *job, const ls_lua_args *a);
 void ls_lua_job_read_draft(ls_lua_job *job, const ls_lua_args *a);
@@ -40,7 +40,7 @@ void ls_lua_job_begin(ls_lua_job *job, lua_State *L);
 void ls_lua_job_end(ls_lua_job *job, lua_State *L, const char *call, ls_status s,
                     const ls_err *err);
 
-/* Sets text, tokens, n_new and ended in the table on top; cut: bytes to drop from the text's end. */
+/* Sets text, tokens, n_new, ended in the table on top; cut: bytes to drop from the text's end. */
 void ls_lua_set_text(lua_State *L, const ls_lua_model *m, const int32_t *token, int32_t n,
                      int32_t cut, ls_end end);
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Marks the metatables of handles, so that any userdata can be told from one: its address is the key. */
+/* Its address is the key that marks the metatables of handles: other userdata can be told apart. */
 static const char handle_mark = 0;
 
 typedef struct handle {
@@ -189,7 +189,7 @@ void ls_lua_set_about(lua_State *L, void *p) {
     lua_pop(L, 2);
 }
 
-/* ---- boxes ------------------------------------------------------------------------------------ */
+/* ---- boxes ----------------------------------------------------------------------------------- */
 
 typedef struct box {
     void (*free_fn)(void *);

@@ -11,7 +11,7 @@
 
 #define LS_LUA_JSON_DEPTH 32 /* of a value; a record adds a few levels and json.h reads 64 */
 
-/* ---- Lua to JSON ------------------------------------------------------------------------------ */
+/* ---- Lua to JSON ----------------------------------------------------------------------------- */
 
 typedef struct writer {
     lua_State *L;
@@ -188,7 +188,7 @@ const char *ls_lua_json_push(lua_State *L, int idx, const char *what, size_t *n)
     return lua_tolstring(L, -1, n);
 }
 
-/* ---- JSON to Lua ------------------------------------------------------------------------------ */
+/* ---- JSON to Lua ----------------------------------------------------------------------------- */
 
 void ls_lua_json_pull(lua_State *L, const json_t *value) {
     const char *key;

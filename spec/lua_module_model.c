@@ -8,7 +8,7 @@
 #include "lua_module.h"
 #include "tokenizer.h"
 
-/* ---- model ------------------------------------------------------------------------------------ */
+/* ---- model ----------------------------------------------------------------------------------- */
 
 static void model_drop(ls_lua_obj *o) {
     ls_model_close(((ls_lua_model *)o)->m);
@@ -194,7 +194,7 @@ static int f_model(lua_State *L) {
 #define CONTEXT_MAX \
     4096 /* default: models promise far longer texts than a study's cache should hold */
 
-/* ---- engine ----------------------------------------------------------------------------------- */
+/* ---- engine ---------------------------------------------------------------------------------- */
 
 static void engine_drop(ls_lua_obj *o) {
     ls_lua_engine *e = (ls_lua_engine *)o;
@@ -328,7 +328,7 @@ static int f_engine(lua_State *L) {
     return 1;
 }
 
-/* ---- drafter ---------------------------------------------------------------------------------- */
+/* ---- drafter --------------------------------------------------------------------------------- */
 
 static void drafter_drop(ls_lua_obj *o) {
     ls_lua_drafter *d = (ls_lua_drafter *)o;
@@ -405,7 +405,7 @@ static int f_drafter(lua_State *L) {
     return 1;
 }
 
-/* ---- the table -------------------------------------------------------------------------------- */
+/* ---- the table ------------------------------------------------------------------------------- */
 
 static const luaL_Reg functions[] = {
     {"model", f_model}, {"engine", f_engine}, {"drafter", f_drafter}, {NULL, NULL}};

@@ -12,7 +12,7 @@
 
 #define LS_LUA_OPTIONS_MAX 64
 
-/* ---- options: a Lua table as the name=value pairs the loaders read ---------------------------- */
+/* ---- options: a Lua table as the name=value pairs the loaders read --------------------------- */
 
 static void check_table(lua_State *L, int idx, const char *call) {
     char shown[96];
@@ -58,7 +58,7 @@ static ls_lua_script_options script_options(const ls_lua_host *host, const ls_lu
                                    .n_option = n};
 }
 
-/* ---- about: a policy is what its text and its options say ------------------------------------- */
+/* ---- about: a policy is what its text and its options say ------------------------------------ */
 
 /* Sets field "digest" of the table on top: of the file, or of the script that holds the code. */
 static void set_digest(lua_State *L, const char *where, const char *call) {
@@ -79,7 +79,7 @@ static void set_digest(lua_State *L, const char *where, const char *call) {
     lua_setfield(L, -2, "digest");
 }
 
-/* ---- policy ----------------------------------------------------------------------------------- */
+/* ---- policy ---------------------------------------------------------------------------------- */
 
 static void policy_drop(ls_lua_obj *o) {
     ls_policy_destroy(((ls_lua_policy_obj *)o)->p);
@@ -136,7 +136,7 @@ static int f_policy(lua_State *L) {
     return 1;
 }
 
-/* ---- rule ------------------------------------------------------------------------------------- */
+/* ---- rule ------------------------------------------------------------------------------------ */
 
 static void rule_drop(ls_lua_obj *o) {
     ls_rule_destroy(((ls_lua_rule_obj *)o)->r);
@@ -204,7 +204,7 @@ static int f_rule(lua_State *L) {
     return 1;
 }
 
-/* ---- the table -------------------------------------------------------------------------------- */
+/* ---- the table ------------------------------------------------------------------------------- */
 
 static const luaL_Reg functions[] = {{"policy", f_policy}, {"rule", f_rule}, {NULL, NULL}};
 

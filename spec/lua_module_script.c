@@ -1,4 +1,4 @@
-/* ls.options, ls.table, ls.progress, ls.note, ls.fail, ls.clock: a script's arguments and its output */
+/* ls.options, ls.table, ls.progress, ls.note, ls.fail, ls.clock: a script's arguments and words */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@ static void say(lua_State *L, const char *text, size_t n) {
         run->print(run->self, text, n);
 }
 
-/* ---- ls.options{ { "prompts", 24, "prompts of each set" }, ... } ------------------------------- */
+/* ---- ls.options{ { "prompts", 24, "prompts of each set" }, ... } ----------------------------- */
 
 /* One entry of the declaration is at the top of the stack; its default is left there instead. */
 static const char *entry(lua_State *L, lua_Integer i, const char **help) {
@@ -125,7 +125,7 @@ static int answer_help(lua_State *L) {
     return ls_lua_raise(L, &(ls_err){LS_ERR_STOPPED, "help"});
 }
 
-/* Sets the option that `arg` names in the table at 2, whose defaults are in the declaration at 1. */
+/* Sets the option that `arg` names in the table at 2; its default is in the declaration at 1. */
 static void set_option(lua_State *L, const char *arg) {
     const char *eq = strchr(arg, '='), *help;
     char shown[96];
@@ -182,7 +182,7 @@ static int f_options(lua_State *L) {
     return 1;
 }
 
-/* ---- ls.table{ title =, head =, rows = } ------------------------------------------------------- */
+/* ---- ls.table{ title =, head =, rows = } ----------------------------------------------------- */
 
 #define TABLE_COLUMNS 32
 
@@ -316,7 +316,7 @@ static int f_table(lua_State *L) {
     return 0;
 }
 
-/* ---- the rest ---------------------------------------------------------------------------------- */
+/* ---- the rest -------------------------------------------------------------------------------- */
 
 /* ls.progress(done, total [, text]) */
 static int f_progress(lua_State *L) {

@@ -7,7 +7,7 @@
 
 #include "interval.h"
 
-/* ---- structs as tables: one list of fields for both directions -------------------------------- */
+/* ---- structs as tables: one list of fields for both directions ------------------------------- */
 
 typedef struct field {
     const char *name;
@@ -147,7 +147,7 @@ static void check_list(lua_State *L, int idx, const char *call) {
         ls_lua_bad(L, "%s: takes a list, got %s", call, ls_lua_show(L, idx, shown, sizeof shown));
 }
 
-/* ---- counts ----------------------------------------------------------------------------------- */
+/* ---- counts ---------------------------------------------------------------------------------- */
 
 /* stats.count(rounds) -> counts */
 static int f_count(lua_State *L) {
@@ -207,7 +207,7 @@ static void push_rate(lua_State *L, ls_rate r) {
         lua_pushnil(L);
 }
 
-/* stats.rates(counts) -> { acceptance =, yield =, per_pass =, per_draft =, conditional = {}, ... } */
+/* stats.rates(counts) -> { acceptance =, yield =, ..., conditional = {}, unconditional = {} } */
 static int f_rates(lua_State *L) {
     ls_metrics m = {0};
     read_struct(L, 1, "rates", &m, counts_fields);
@@ -227,7 +227,7 @@ static int f_rates(lua_State *L) {
     return 1;
 }
 
-/* ---- intervals -------------------------------------------------------------------------------- */
+/* ---- intervals ------------------------------------------------------------------------------- */
 
 static const char *const interval_known[] = {"level", "resamples", "seed", NULL};
 
@@ -322,7 +322,7 @@ static int f_speed(lua_State *L) {
     return 1;
 }
 
-/* ---- an interval of a named rate over counts, one per prompt ----------------------------------- */
+/* ---- an interval of a named rate over counts, one per prompt --------------------------------- */
 
 /* stats.interval(counts of each prompt, "acceptance" [, options])
  * stats.interval(counts of each prompt, "conditional", depth [, options]) */
@@ -365,7 +365,7 @@ static int f_interval(lua_State *L) {
     return 1;
 }
 
-/* ---- single numbers --------------------------------------------------------------------------- */
+/* ---- single numbers -------------------------------------------------------------------------- */
 
 /* stats.holm(p) -> adjusted p */
 static int f_holm(lua_State *L) {
@@ -396,7 +396,7 @@ static int f_rule_of_three(lua_State *L) {
     return 1;
 }
 
-/* ---- the table -------------------------------------------------------------------------------- */
+/* ---- the table ------------------------------------------------------------------------------- */
 
 static const luaL_Reg functions[] = {
     {"count", f_count},

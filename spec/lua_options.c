@@ -18,7 +18,8 @@ static void fail_input(lua_State *L, const char *option, const char *value, cons
     ls_lua_raise(L, &err);
 }
 
-/* Pushes the names of the table at `index`, ascending, as a list. Raises for a key that is no text. */
+/* Pushes the names of the table at `index`, ascending, as a list. Raises for a key that is no
+ * text. */
 static lua_Integer push_names(lua_State *L, int index) {
     index = lua_absindex(L, index);
     lua_newtable(L);

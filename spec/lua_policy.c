@@ -6,7 +6,7 @@
 #include "lua_script.h"
 #include "lua_view.h"
 
-/* ---- what a policy's table may have, and what its callbacks see ------------------------------- */
+/* ---- what a policy's table may have, and what its callbacks see ------------------------------ */
 
 static const ls_lua_field fields[] = {
     {"name", LUA_TSTRING, true},      {"paper", LUA_TSTRING, false},

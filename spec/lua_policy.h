@@ -1,12 +1,12 @@
 /* lua_policy.h - a length policy written in Lua (policies/README.md is its users' page).
  * Names       "svip" is PATH/length/svip.lua or PATH/svip.lua of the policy path; anything with a
  *             slash or ending in .lua is a file.
- * A run       `begin` gives it a fresh `self`, and a policy from a file a fresh Lua state as well: the
- *             file's text is read once, at load, and runs again for each run.
+ * A run       `begin` gives it a fresh `self`, and a policy from a file a fresh Lua state as well:
+ *             the file's text is read once, at load, and runs again for each run.
  * Errors      LS_ERR_SCRIPT for a fault of the script, LS_ERR_INPUT for an unknown name or option.
- * Memory      destroy frees the state it owns. A policy taken from a state borrows that state and is
- *             destroyed before it.
- * Cost        a call of a small callback is about a microsecond; ls_lua_policy_bench measures it. */
+ * Memory      destroy frees the state it owns. A policy taken from a state borrows that state and
+ *             is destroyed before it.
+ * Cost        under a microsecond for a small callback; ls_lua_policy_bench measures it. */
 #ifndef LS_LUA_POLICY_H
 #define LS_LUA_POLICY_H
 
@@ -32,8 +32,8 @@ extern "C" {
 
 ls_status ls_lua_policy_load(const char *name, const ls_lua_script_options *options,
                              ls_policy **out, ls_err *err);
-/* The policy table at `index` of the state's stack, which is left as it was. Options as above; limits
- * and path are the state's, but each call has the default budget unless limits says otherwise. */
+/* The policy table at `index` of the state's stack, which is left as it was. Options as above;
+ * memory and path are the state's; each call has the budget of `limits`, or the default one. */
 ls_status ls_lua_policy_take(ls_lua *state, int index, const ls_lua_script_options *options,
                              ls_policy **out, ls_err *err);
 

@@ -7,7 +7,7 @@
 #include "lua_script.h"
 #include "lua_view.h"
 
-/* ---- what a rule's table may have, and the row its judge sees --------------------------------- */
+/* ---- what a rule's table may have, and the row its judge sees -------------------------------- */
 
 static const ls_lua_field fields[] = {
     {"name", LUA_TSTRING, true},      {"paper", LUA_TSTRING, false},

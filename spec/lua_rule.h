@@ -1,10 +1,10 @@
-/* lua_rule.h - an acceptance policy: a Lua file that picks a built-in rule, or judges tokens itself.
+/* lua_rule.h - an acceptance policy: a Lua file that picks a built-in rule, or judges tokens.
  * Names       as in lua_policy.h, with PATH/accept/NAME.lua.
- * Kinds       a file that says rule = "exact" or "rejection" is that rule, with its kind. A file with
- *             a judge function is lossy, whatever it says of itself.
- * Judge       is asked about drafted tokens in order, never about the bonus row, where the target's own
- *             draw stands. It answers true (keep), false (take the target's own token) or a token
- *             of the vocabulary to stand instead; the drafted token itself means true.
+ * Kinds       a file that says rule = "exact" or "rejection" is that rule, with its kind. A file
+ *             with a judge function is lossy, whatever it says of itself.
+ * Judge       is asked about drafted tokens in order, never about the bonus row, where the target's
+ *             own draw stands. It answers true (keep), false (take the target's own token) or a
+ *             token of the vocabulary to stand instead; the drafted token itself means true.
  * A run       begins with a fresh `self`, and a rule from a file with a fresh Lua state.
  * Errors      as in lua_policy.h.
  * Memory      the rule borrows the backend; a rule taken from a state also borrows the state. */

@@ -1,11 +1,11 @@
 /* lua_run.h - runs an experiment script: a sandboxed Lua state in which `require "lockstep"` works.
- * Sandbox     as for policies: no io, os, load or package. A script reads models, prompts and policies
- *             through the module, and writes results under out_dir only (experiments/README.md).
- * Status      LS_OK, LS_ERR_CHECK when the script called ls.fail (exit 1), LS_ERR_STOPPED when `stop`
- *             said so, LS_ERR_SCRIPT with file and line for a fault of the script, else what the
- *             host call that failed returned.
+ * Sandbox     as for policies: no io, os, load or package. A script reads models, prompts and
+ *             policies through the module, and writes under out_dir only (experiments/README.md).
+ * Status      LS_OK, LS_ERR_CHECK when the script called ls.fail (exit 1), LS_ERR_STOPPED when
+ *             `stop` said so, LS_ERR_SCRIPT with file and line for a fault of the script, else what
+ *             the host call that failed returned.
  * Kept        finished cells are on disk whatever the status (results.h).
- * Memory      strings are borrowed for the call; everything a script opened is closed before return.
+ * Memory      strings are borrowed for the call; what a script opened is closed before return.
  * Threads     one run at a time on its own state; callbacks come on the caller's thread. */
 #ifndef LS_LUA_RUN_H
 #define LS_LUA_RUN_H

@@ -1,10 +1,10 @@
 /* lua_script.h - what length and acceptance policies share: a script that gives one table, found by
  * name, run afresh for each run, checked field by field, with options. Used by lua_*.c only.
- * A run       a script from a file gets a new state, in which its text (read once) runs again; every
- *             script gets a new `self`: an empty table through which the script's own is read, and
- *             self.options, the defaults with what the user gave in their place.
- * Random      each callback draws from numbers keyed by the run and where it is; what the rest of the
- *             state draws is not moved.
+ * A run       a script from a file gets a new state, in which its text (read once) runs again;
+ *             every script gets a new `self`: an empty table through which the script's own is
+ *             read, and self.options, the defaults with what the user gave in their place.
+ * Random      each callback draws from numbers keyed by the run and where it is; what the rest of
+ *             the state draws is not moved.
  * Errors      LS_ERR_SCRIPT for a fault in the script, LS_ERR_INPUT for a name or an option. */
 #ifndef LS_LUA_SCRIPT_H
 #define LS_LUA_SCRIPT_H
@@ -65,7 +65,8 @@ ls_status ls_lua_script_begin(ls_lua_script *s, uint64_t seed, uint32_t sequence
 void ls_lua_script_seed(ls_lua_script *s, uint64_t seed, uint32_t sequence, int32_t position,
                         uint32_t salt);
 
-/* Fields of the script's table. Callbacks raise only for lack of memory: call within ls_lua_protect. */
+/* Fields of the script's table. Callbacks raise only for lack of memory: call within
+ * ls_lua_protect. */
 void ls_lua_script_callback(ls_lua_script *s, const char *field, ls_lua_callback *out);
 void ls_lua_script_field(ls_lua_script *s, const char *field); /* pushes it, nil if absent */
 /* n_top of the table, 0 without; raises unless it is 0 to LS_TOP_MAX. */
@@ -74,14 +75,14 @@ int32_t ls_lua_script_n_top(ls_lua_script *s);
 /* Calls with self and the values of the given references. The caller takes n_ret results off. */
 ls_status ls_lua_script_call(ls_lua_script *s, const ls_lua_callback *cb, const int *arg_ref,
                              int n_arg, int n_ret, ls_err *err);
-/* LS_ERR_SCRIPT about the value on top of the stack, which is popped: "file:line: plan returned 4.5:
- * `must`" */
+/* LS_ERR_SCRIPT about the value on top of the stack, which is popped: "file:line: plan returned
+ * 4.5: `must`" */
 ls_status ls_lua_script_bad_result(ls_lua_script *s, const ls_lua_callback *cb, const char *what,
                                    const char *must, ls_err *err);
 
-/* lua_options.c. Merges the defaults of the table at `index` (fields options and ranges) with the given
- * ones; pushes the table of options, then its text "a=1 b=x". Raises LS_ERR_INPUT for what the user
- * gave, LS_ERR_SCRIPT for what the script declares. */
+/* lua_options.c. Merges the defaults of the table at `index` (fields options and ranges) with the
+ * given ones; pushes the table of options, then its text "a=1 b=x". Raises LS_ERR_INPUT for what
+ * the user gave, LS_ERR_SCRIPT for what the script declares. */
 void ls_lua_options_merge(lua_State *L, int index, const ls_lua_option *given, int32_t n_given);
 
 #endif

@@ -32,8 +32,8 @@ ls_lua_usage ls_lua_memory(const ls_lua *s) {
 
 /* ---- budgets --------------------------------------------------------------------------------- */
 
-/* From here on the hook fires at every instruction: safe at any point of the interpreter, as a signal
- * handler may do the same. */
+/* From here on the hook fires at every instruction: safe at any point of the interpreter, as a
+ * signal handler may do the same. */
 static void arm(ls_lua *s, ls_lua_stop why) {
     if (s->budget.stop == LS_LUA_RUNNING)
         s->budget.stop = why;
@@ -130,8 +130,8 @@ static void leave(ls_lua *s, const ls_lua_budget *outer, int64_t n_start) {
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-/* Notes what runs when the limit says no. While an error unwinds, Lua may ask for a smaller stack: that
- * has no line, and does not replace the refusal that mattered. */
+/* Notes what runs when the limit says no. While an error unwinds, Lua may ask for a smaller stack:
+ * that has no line, and does not replace the refusal that mattered. */
 static void refuse(ls_lua *s) {
     char where[LS_LUA_WHERE_MAX] = "";
     lua_Debug ar;
@@ -145,8 +145,9 @@ static void refuse(ls_lua *s) {
     }
 }
 
-/* Lua's contract: ptr == NULL makes a block (osize is then a type, not a size), nsize == 0 frees one,
- * anything else resizes; shrinking must not fail. A refusal makes Lua collect and ask once more. */
+/* Lua's contract: ptr == NULL makes a block (osize is then a type, not a size), nsize == 0 frees
+ * one, anything else resizes; shrinking must not fail. A refusal makes Lua collect and ask once
+ * more. */
 static void *allocate(void *ud, void *ptr, size_t osize, size_t nsize) {
     ls_lua *s = ud;
     const int64_t old = ptr ? (int64_t)osize : 0;

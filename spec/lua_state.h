@@ -1,6 +1,6 @@
 /* lua_state.h - one sandboxed Lua 5.4 state: what a script may reach, and what a call may cost.
- * Reach       an allow-list (lua_lib.h): parts of base, string, table, math, utf8, and `require` for
- *             files under the policy path and for preloaded modules. Source text only.
+ * Reach       an allow-list (lua_lib.c): parts of base, string, table, math, utf8, and `require`
+ *             for files under the policy path and for preloaded modules. Source text only.
  * Globals     may be made while scripts load; after ls_lua_freeze, writing an undeclared global or
  *             reading an unknown one is an error that names it.
  * Budgets     instructions and wall clock of each outermost call from the host, the load of a file
@@ -10,8 +10,8 @@
  *             error is put into words.
  * Errors      LS_ERR_SCRIPT, or the code a host function raised with ls_lua_raise. One line:
  *             "policies/length/x.lua:12: what happened (policy 'x', plan)", foreign bytes escaped.
- * Random      math.random and ls_lua_draw are functions of the seed set by ls_lua_seed; nothing else
- *             in a state is random: pairs walks its keys in ascending order.
+ * Random      math.random and ls_lua_draw are functions of the seed set by ls_lua_seed; nothing
+ *             else in a state is random: pairs walks its keys in ascending order.
  * Memory      the state copies its options; the caller destroys it after all that holds on to it.
  * Threads     one owner; states are independent of each other.
  * lua.h is included by lua_*.c only; a file that needs the raw state includes both. */
@@ -62,22 +62,24 @@ ls_lua *ls_lua_of(lua_State *L);
 /* `require "name"` gives what open(L) returns (one value), made at the first require. */
 ls_status ls_lua_preload(ls_lua *state, const char *name, int (*open)(lua_State *), ls_err *err);
 
-/* Runs a script and leaves its first result (nil without one) on the stack; on error nothing. A file
- * may begin with a byte-order mark or a # line. `who` is what the message says in brackets ("policy
- * 'x', load"); NULL for none. `path` of a text is what messages call it. */
+/* Runs a script and leaves its first result (nil without one) on the stack; on error nothing. A
+ * file may begin with a byte-order mark or a # line. `who` is what the message says in brackets
+ * ("policy 'x', load"); NULL for none. `path` of a text is what messages call it. */
 ls_status ls_lua_file(ls_lua *state, const char *path, const char *who, ls_err *err);
 ls_status ls_lua_text(ls_lua *state, const char *path, const char *text, size_t n, const char *who,
                       ls_err *err);
 void ls_lua_freeze(ls_lua *state);
 
 /* Calls the function below the n_arg values on top of the stack. They are popped in every case; on
- * success n_ret results (LUA_MULTRET allowed) take their place. Calls nest: script, host, script. */
+ * success n_ret results (LUA_MULTRET allowed) take their place. Calls nest: script, host,
+ * script. */
 ls_status ls_lua_call(ls_lua *state, int n_arg, int n_ret, const char *who, ls_err *err);
-/* The same under a tighter budget than the state's (memory stays the state's); NULL = the state's. */
+/* The same under a tighter budget than the state's (memory stays the state's); NULL = the
+ * state's. */
 ls_status ls_lua_call_within(ls_lua *state, const ls_lua_limits *limits, int n_arg, int n_ret,
                              const char *who, ls_err *err);
-/* The same for a C function that gets `arg` as a light userdata: for host code that allocates in the
- * state. Leaves no results. */
+/* The same for a C function that gets `arg` as a light userdata: for host code that allocates in
+ * the state. Leaves no results. */
 ls_status ls_lua_protect(ls_lua *state, int (*fn)(lua_State *), void *arg, const char *who,
                          ls_err *err);
 
@@ -86,7 +88,8 @@ ls_status ls_lua_protect(ls_lua *state, int (*fn)(lua_State *), void *arg, const
 /* Raises err as a Lua error whose code survives up to the host if no pcall takes it on the way;
  * LS_ERR_STOPPED is never taken. */
 int ls_lua_raise(lua_State *L, const ls_err *err);
-/* Charges n instructions for work done in C and looks at the clock; raises when the budget is gone. */
+/* Charges n instructions for work done in C and looks at the clock; raises when the budget is
+ * gone. */
 void ls_lua_charge(lua_State *L, int64_t n);
 
 /* ---- a script's own random numbers ----------------------------------------------------------- */

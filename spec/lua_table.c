@@ -1,7 +1,7 @@
-/* table.* and pairs for scripts. Lua's own walk as far as a metatable tells them to, inside one C call
- * that no hook interrupts; these use raw access, so that the work is bounded by what a table holds, and
- * charge the budget for it. pairs walks its keys in ascending order, so that two runs of a script do
- * the same thing: Lua's order depends on addresses. */
+/* table.* and pairs for scripts. Lua's own walk as far as a metatable tells them to, inside one C
+ * call that no hook interrupts; these use raw access, so that the work is bounded by what a table
+ * holds, and charge the budget for it. pairs walks its keys in ascending order, so that two runs of
+ * a script do the same thing: Lua's order depends on addresses. */
 #include "lua_inner.h"
 
 #include <stdint.h>
@@ -124,7 +124,7 @@ static int f_unpack(lua_State *L) {
     return (int)n;
 }
 
-/* ---- sort: a heap, which ends after n log n comparisons whatever the order function says -------- */
+/* ---- sort: a heap, which ends after n log n comparisons whatever the order function says ----- */
 
 /* Stack: 1 the table, 2 the order function or nil. */
 static bool less(lua_State *L, int a, int b) {

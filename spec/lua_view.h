@@ -1,10 +1,12 @@
 /* lua_view.h - a C struct as scripts see it: named fields, read-only, and strict.
- * Cost        nothing is copied when a callback is called: one pointer is set, and a field is read when
- *             the script asks for it.
- * Strict      reading an unknown field, writing any, and use after the call are errors with the names.
+ * Cost        nothing is copied when a callback is called: one pointer is set, and a field is read
+ *             when the script asks for it.
+ * Strict      reading an unknown field, writing any, and use after the call are errors with the
+ *             names.
  * Arrays      an index outside of the array reads as nil, as in a Lua table.
- * Memory      the views live in their state; the C side keeps the pointer while it keeps the state's
- *             reference to the userdata. The struct is borrowed between set(base) and set(NULL). */
+ * Memory      the views live in their state; the C side keeps the pointer while it keeps the
+ *             state's reference to the userdata. The struct is borrowed between set(base) and
+ *             set(NULL). */
 #ifndef LS_LUA_VIEW_H
 #define LS_LUA_VIEW_H
 
@@ -44,8 +46,8 @@ typedef struct ls_view ls_view;
 ls_view *ls_view_push(lua_State *L, const ls_view_class *cls, void *user);
 void ls_view_set(ls_view *view, const void *base);
 
-/* Pushes a list of {token, prob}, largest first; raises when the script's table asked for none. `whose`
- * ("step") is for the message. */
+/* Pushes a list of {token, prob}, largest first; raises when the script's table asked for none.
+ * `whose` ("step") is for the message. */
 void ls_lua_push_top(lua_State *L, const char *whose, int32_t n_asked, int32_t n,
                      const int32_t *token, const float *prob);
 

@@ -1,5 +1,5 @@
-/* options.h - command lines: one table of options, read by getopt_long and printed by --help, so that
- * the help cannot promise what is not read.
+/* options.h - command lines: one table of options, read by getopt_long and printed by --help, so
+ * that the help cannot promise what is not read.
  * Types       each entry names a field of a struct by offset and says what may be put there.
  * Repeats     a LIST collects; anything else takes the last value given.
  * Errors      LS_ERR_INPUT naming the option, the value and what it may be.
@@ -69,7 +69,7 @@ typedef struct ls_args {
     int32_t n_pos;
 } ls_args;
 
-/* argv[0] is the command's name. stop_at_first: everything from the first non-option on is positional. */
+/* argv[0] is the command's name. stop_at_first: from the first non-option on all is positional. */
 ls_status ls_options_parse(const ls_command *cmd, const ls_opt_group *group, size_t n_group,
                            bool stop_at_first, int argc, char **argv, ls_args *out, ls_err *err);
 void ls_options_help(FILE *f, const ls_command *cmd, const ls_opt_group *group, size_t n_group);

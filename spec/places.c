@@ -13,6 +13,8 @@
 
 #define LEVELS_UP 5 /* build/PRESET/spec/lockstep lies four below the sources */
 
+#define SHARE "/share/lockstep" /* PREFIX/bin/lockstep, wherever the prefix was moved to */
+
 /* *out = dir/name when that exists, NULL when not. */
 static ls_status existing(const char *dir, const char *name, char **out, ls_err *err) {
     char *path;
@@ -49,6 +51,11 @@ static ls_status find_root(ls_places *p, ls_err *err) {
                 break;
             *slash = 0;
             LS_TRY(try_root(path, p, err));
+            if (p->root || strlen(path) + sizeof SHARE > sizeof path)
+                continue;
+            strcpy(slash, SHARE);
+            LS_TRY(try_root(path, p, err));
+            *slash = 0;
         }
     }
 #ifdef LS_DATA_DIR

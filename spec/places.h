@@ -1,6 +1,7 @@
 /* places.h - where the program's own data lies: policies, experiments, the embedded pair, prompts.
  * Search      the first folder that holds `policies/length` of: the executable's folder and those
- *             above it (a build tree inside the sources), the installed data folder, the current one.
+ *             above it (a build tree inside the sources), share/lockstep in one of them (an
+ *             installed tree), the data folder of the build, the current folder.
  * Errors      LS_ERR_INPUT naming what was looked for and the options that make it unnecessary.
  * Memory      one string each, owned; free with ls_places_free. */
 #ifndef LS_PLACES_H

@@ -31,7 +31,7 @@ void ls_prompts_free(ls_prompts *p) {
     memset(p, 0, sizeof *p);
 }
 
-/* ---- reading -------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 /* "dir/gsm8k.jsonl" -> "gsm8k" */
 static char *set_name(const char *path) {
@@ -196,7 +196,7 @@ ls_status ls_prompts_read(const char *path, ls_prompts *into, ls_err *err) {
     return s;
 }
 
-/* ---- sampling ------------------------------------------------------------------------------- */
+/* ---- sampling -------------------------------------------------------------------------------- */
 
 typedef struct ranked {
     ls_prompt prompt;

@@ -1,9 +1,9 @@
 /* prompts.h - prompt sets: JSONL files of {id, task, source, prompt}, and a sample of them.
  * File        one object a line; "id" and "prompt" are non-empty strings, "task" and "source" are
  *             optional strings, other fields are ignored. An id occurs once.
- * Sample      n of them, the same for the same files, n and seed: every set is put in an order drawn
- *             from (seed, id) alone, then the sets take turns. So a sample of n is the beginning of
- *             the sample of n + 1, and a prompt added to a file does not reshuffle the others.
+ * Sample      n of them, the same for the same files, n and seed: every set is put in an order
+ *             drawn from (seed, id) alone, then the sets take turns. So a sample of n is the
+ *             beginning of the sample of n + 1, and an added prompt does not reshuffle the others.
  * Errors      LS_ERR_INPUT naming file, line and field. On error nothing is added.
  * Memory      ls_prompts owns its strings: zero it first, free it with ls_prompts_free. */
 #ifndef LS_PROMPTS_H

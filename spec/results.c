@@ -48,7 +48,7 @@ static ls_status check_name(const char *name, ls_err *err) {
                           ls_err_text(shown, sizeof shown, name, n));
 }
 
-/* ---- the index ------------------------------------------------------------------------------ */
+/* ---- the index ------------------------------------------------------------------------------- */
 
 static ls_status index_add(ls_results *r, const char *id, off_t at, size_t n, ls_err *err) {
     if (r->n == r->cap) {
@@ -120,7 +120,7 @@ static ls_status index_file(ls_results *r, size_t bytes, ls_err *err) {
     return s;
 }
 
-/* ---- open and close ------------------------------------------------------------------------- */
+/* ---- open and close -------------------------------------------------------------------------- */
 
 /* The file's own entry in its folder has to survive a kill too. */
 static void sync_folder(const char *dir) {
@@ -131,8 +131,8 @@ static void sync_folder(const char *dir) {
     }
 }
 
-/* flock, not fcntl: it also keeps out a second handle of this process, and closing one elsewhere does
- * not drop it. */
+/* flock, not fcntl: it also keeps out a second handle of this process, and closing one elsewhere
+ * does not drop it. */
 static ls_status lock_file(ls_results *r, ls_err *err) {
     if (flock(r->fd, LOCK_EX | LOCK_NB) == 0)
         return LS_OK;
@@ -199,7 +199,7 @@ void ls_results_close(ls_results *r) {
     free(r);
 }
 
-/* ---- cells ---------------------------------------------------------------------------------- */
+/* ---- cells ----------------------------------------------------------------------------------- */
 
 static const cell *find(const ls_results *r, const char *id) {
     const json_t *at = json_object_get(r->index, id);

@@ -15,9 +15,11 @@ typedef struct builtin {
 
 static void builtin_destroy(ls_rule *r) {
     builtin *b = (builtin *)r;
-    b->be->free(b->be, b->residual_d);
-    b->be->free(b->be, b->draw_d);
-    b->be->free(b->be, b->token_d);
+    if (b->residual) { /* a residual was drawn */
+        b->be->free(b->be, b->residual_d);
+        b->be->free(b->be, b->draw_d);
+        b->be->free(b->be, b->token_d);
+    }
     free(b->residual);
     free(b);
 }

@@ -11,7 +11,7 @@
 #define NGRAM_MIN 1
 #define NGRAM_MAX 3
 
-/* ---- option groups ---------------------------------------------------------------------------- */
+/* ---- option groups --------------------------------------------------------------------------- */
 
 ls_model_args ls_model_args_default(void) {
     return (ls_model_args){.drafter = LS_USE_MODEL};
@@ -122,7 +122,7 @@ ls_status ls_fresh_seed(ls_seed *seed, ls_err *err) {
     return LS_OK;
 }
 
-/* ---- open ------------------------------------------------------------------------------------- */
+/* ---- open ------------------------------------------------------------------------------------ */
 
 static ls_status open_models(const ls_model_args *a, ls_setup *s, ls_err *err) {
     const char *target = a->target, *draft = a->draft;
@@ -208,7 +208,7 @@ ls_status ls_setup_plain(const ls_setup *s, ls_chunk_rule chunk, ls_engine **out
     return ls_engine_create(s->target, s->be, o, out, err);
 }
 
-/* ---- policies and rules ----------------------------------------------------------------------- */
+/* ---- policies and rules ---------------------------------------------------------------------- */
 
 typedef struct script_args {
     char text[512]; /* the options, cut into strings in place */

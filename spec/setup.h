@@ -1,5 +1,5 @@
-/* setup.h - from options to models, engines, drafter, policy and rule that are ready to use; shared by
- * every command that decodes.
+/* setup.h - from options to models, engines, drafter, policy and rule that are ready to use; shared
+ * by every command that decodes.
  * Pair        without --target the embedded pair; a --target alone needs --draft DIR, or a drafter
  *             that is no model.
  * Errors      LS_ERR_INPUT naming the option; nothing is left open on error.
@@ -54,15 +54,15 @@ typedef struct ls_setup {
 
 ls_status ls_setup_open(const ls_model_args *a, ls_setup *out, ls_err *err);
 void ls_setup_close(ls_setup *s);
-/* Another engine over the target with a contiguous cache, for plain decode beside a speculative run.
- * chunk: zero = as the target's. */
+/* Another engine over the target with a contiguous cache, for plain decode beside a speculative
+ * run. chunk: zero = as the target's. */
 ls_status ls_setup_plain(const ls_setup *s, ls_chunk_rule chunk, ls_engine **out, ls_err *err);
 
 /* "fixed:4", "svip", "svip:h=0.4,max=16", "my/policy.lua". `option` adds name=value pairs. The
  * text of the options in force goes to `options` for records. */
 ls_status ls_setup_policy(const ls_setup *s, const char *text, const ls_list *option,
                           ls_policy **out, char options[256], ls_err *err);
-/* "exact", "rejection", or an acceptance policy: "typical", "typical:epsilon=0.1", "my/rule.lua". */
+/* "exact", "rejection", or an acceptance policy: "typical:epsilon=0.1", "my/rule.lua". */
 ls_status ls_setup_rule(const ls_setup *s, const char *text, ls_rule **out, ls_err *err);
 
 /* A seed nobody chose; small enough to be read aloud. */

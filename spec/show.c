@@ -45,7 +45,7 @@ static void wear(ls_show *s, ls_style style) {
     s->now = style;
 }
 
-/* Shows the first n_text bytes of the text, and the rejected drafts that stand before and behind. */
+/* Shows the first n_text bytes of the text, and the rejected drafts before and behind them. */
 static void release(ls_show *s, size_t n_text) {
     size_t i = 0;
     while (i < s->queue.n) {

@@ -26,7 +26,7 @@ const ls_shape *ls_shape_at(int i) {
     return i >= 0 && (size_t)i < sizeof shapes / sizeof *shapes ? &shapes[i] : NULL;
 }
 
-/* ---- the tensors of a shape, in file order ---------------------------------------------------- */
+/* ---- the tensors of a shape, in file order --------------------------------------------------- */
 
 typedef struct tensor {
     char name[80];
@@ -71,7 +71,7 @@ int64_t ls_shape_bytes(const ls_shape *s) {
     return n;
 }
 
-/* ---- files ------------------------------------------------------------------------------------ */
+/* ---- files ----------------------------------------------------------------------------------- */
 
 typedef struct writer {
     const ls_shape *shape;

@@ -1,11 +1,11 @@
 /* synth.h - model folders with random weights, for measuring speed at shapes nobody ships.
  * Weights     bf16, normal with variance 1 / n_in, so that activations keep their size through the
- *             layers; norms are 1; embeddings are tied to the head where the shape's model ties them.
+ *             layers; norms are 1; the embedding is the head, as in the models the shapes are from.
  * Tokenizer   one token a byte, so that such a folder also works with generate; ids past 255 have
  *             no text.
  * Random      a function of the seed and the shape: the same bytes on every machine.
- * Errors      LS_ERR_INPUT when the folder exists, LS_ERR_IO from the system, LS_ERR_STOPPED; what was
- *             written is removed again.
+ * Errors      LS_ERR_INPUT when the folder exists, LS_ERR_IO from the system, LS_ERR_STOPPED; what
+ *             was written is removed again.
  * Memory      a megabyte, whatever the model's size. */
 #ifndef LS_SYNTH_H
 #define LS_SYNTH_H

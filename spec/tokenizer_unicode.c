@@ -89,8 +89,7 @@ static ls_status normalize(const uint8_t *s, size_t n, ls_text *out, ls_err *err
 static bool stays(uint32_t c) {
     if (c < 0x300)
         return true;
-    bool block = (c >= 0x370 && c < 0x590) ||
-                 (c >= 0x2000 && c < 0xA000 && c != 0x3099 && c != 0x309A) ||
+    bool block = (c >= 0x370 && c < 0x590) || (c >= 0x2000 && c < 0xA000) ||
                  (c >= 0xE000 && c < 0xF900) || (c >= 0x1F000 && c < 0x20000);
     if (!block)
         return false;

@@ -1,4 +1,5 @@
-/* lua_rig.h - what the Lua tests set up: states with short budgets, and the case files as policies. */
+/* lua_rig.h - what the Lua tests set up: states with short budgets, and the case files as
+ * policies. */
 #ifndef LS_TEST_LUA_RIG_H
 #define LS_TEST_LUA_RIG_H
 
@@ -32,8 +33,9 @@ ls_status ls_rig_run(ls_lua *state, const char *text, ls_err *err);
 /* Runs text, which must succeed and return an integer. */
 lua_Integer ls_rig_integer(ls_lua *state, const char *text);
 
-/* A script under tests/cases/lua, whose draft_length becomes the plan of a policy that lives in *state.
- * On LS_OK both are the caller's; on an error nothing is (that is the case's load error). */
+/* A script under tests/cases/lua, whose draft_length becomes the plan of a policy that lives in
+ * *state. On LS_OK both are the caller's; on an error nothing is (that is the case's load
+ * error). */
 ls_status ls_rig_case(const char *file, ls_lua_limits limits, ls_lua **state, ls_policy **policy,
                       ls_err *err);
 

@@ -90,6 +90,24 @@ static void test_index(void **state) {
     ls_err err = {0};
     OK(ls_checkpoint_open(dir, &cp, &err), &err);
     ls_checkpoint_close(cp);
+    /* names in no order at all: each tensor still comes from its own file */
+    static const char mixed[] = "{\"weight_map\":{\"b\":\"zz\",\"a\":\"one\",\"c\":\"mid\"}}";
+    for (int i = 0; i < 2; i++) { /* a file that holds b, and one that holds c */
+        char file[100], head[] = "{\"b\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}";
+        head[2] = (char)('b' + i);
+        memset(file, 0, 8);
+        file[0] = (char)strlen(head);
+        memcpy(file + 8, head, sizeof head);
+        file[8 + strlen(head)] = (char)(40 + i);
+        ls_test_write(dir, i ? "mid" : "zz", file, 9 + strlen(head));
+    }
+    ls_test_write(dir, INDEX, mixed, sizeof mixed - 1);
+    OK(ls_checkpoint_open(dir, &cp, &err), &err);
+    assert_int_equal(ls_checkpoint_find(cp, "b")->data[0], 40);
+    assert_int_equal(ls_checkpoint_find(cp, "c")->data[0], 41);
+    assert_int_equal(ls_checkpoint_find(cp, "a")->bytes, 8);
+    assert_string_equal(ls_checkpoint_at(cp, 2)->name, "c");
+    ls_checkpoint_close(cp);
     free(one);
     ls_test_dir_remove(out);
     ls_test_dir_remove(dir);

@@ -141,6 +141,12 @@ grep -qF '[-' "$tmp/out" && ok || bad "no refused drafts shown"
 run 0 generate "${pair[@]}" --prompt hello --max-new 0 --context 32 --seed 3 --json
 [ "$(field end)" = '"length"' ] && ok || bad "an open end ends at the context"
 
+# the policy that README.md shows
+awk '/^    return \{/ {on = 1} on {print substr($0, 5)} /^    \}/ {on = 0}' "$source_dir/README.md" >"$tmp/mine.lua"
+run 0 generate "${pair[@]}" --prompt hello --max-new 48 --seed 3 --temperature 1 --json \
+    --policy "$tmp/mine.lua" --option most=8
+[ "$(field tokens)" = "${text[0]}" ] && ok || bad "README's policy gives another text"
+
 # ---- check ---------------------------------------------------------------------------------------
 
 cat >"$tmp/prompts.jsonl" <<'JSONL'
@@ -161,6 +167,9 @@ notes 'differ from plain decode'
 grep -q '"same": false' "$tmp/c.json" && ok || bad "certificate of a fork"
 refuse 'does not promise' check "${pair[@]}" --rule rejection
 refuse "$tmp/none" check "${pair[@]}" --prompts "$tmp/none"
+refuse "$tmp/none/c" check "${pair[@]}" --certificate "$tmp/none/c"
+run 2 "${check[@]}" --max-new 1 --context 1 # nothing to compare is not a success
+notes 'no token was compared'
 echo '{"id": "a"}' >"$tmp/bad.jsonl"
 refuse 'bad.jsonl' check "${pair[@]}" --prompts "$tmp/bad.jsonl"
 

@@ -35,12 +35,17 @@ static void few_denominators_have_no_interval(void **state) {
     assert_true(v.known && !v.bounded && v.estimate == 0.5);
 }
 
-static void constant_data_is_a_point(void **state) {
+static void no_spread_is_no_interval(void **state) {
     (void)state;
-    const double num[] = {1, 2, 3, 4}, den[] = {2, 4, 6, 8};
+    const double num[] = {1, 2, 3, 4}, den[] = {2, 4, 6, 8}, all[] = {2, 4, 6, 8};
     ls_interval v;
     assert_int_equal(ls_interval_ratio(num, den, 4, defaults, &v, NULL), LS_OK);
-    assert_true(v.bounded && v.low == 0.5 && v.high == 0.5);
+    assert_true(v.known && !v.bounded && v.estimate == 0.5);
+    assert_int_equal(ls_interval_ratio(all, den, 4, defaults, &v, NULL), LS_OK);
+    assert_true(v.known && !v.bounded && v.estimate == 1);
+    const double most[] = {2, 4, 5, 8};
+    assert_int_equal(ls_interval_ratio(most, den, 4, defaults, &v, NULL), LS_OK);
+    assert_true(v.bounded && v.low < 1 && v.high == 1);
 }
 
 static void same_seed_same_numbers(void **state) {
@@ -84,7 +89,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(absent_is_not_zero),
         cmocka_unit_test(few_denominators_have_no_interval),
-        cmocka_unit_test(constant_data_is_a_point),
+        cmocka_unit_test(no_spread_is_no_interval),
         cmocka_unit_test(same_seed_same_numbers),
         cmocka_unit_test(refused),
     };

@@ -109,11 +109,11 @@ static void speed_is_the_log_mean(void **state) {
     const double half = 1.959964 * sqrt(ss) / N;
     assert_true(fabs(log(v.low) - (mean - half)) < 0.12 * half);
     assert_true(fabs(log(v.high) - (mean + half)) < 0.12 * half);
-    assert_true(p == 1.0 / 4001); /* none of the flips comes near: the least that 4000 can say */
+    assert_true(p == 1.0 / 4001); /* no flip comes near: the least 4000 can say */
 }
 
-/* Every pattern of signs, by hand: logs 1, 2, 3 have |sum| >= 6 in 2 of 8 patterns, and 1, 2, -3 has
- * |sum| >= 0 in all. */
+/* Every pattern of signs, by hand: logs 1, 2, 3 have |sum| >= 6 in 2 of 8 patterns, and 1, 2, -3
+ * have |sum| >= 0 in all. */
 static void sign_flips_are_exact(void **state) {
     (void)state;
     const double one[] = {1, 1, 1}, up[] = {exp(1), exp(2), exp(3)},

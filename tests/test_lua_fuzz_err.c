@@ -1,11 +1,12 @@
-/* Random scripts against small limits: whatever they do, they end in time, within their memory, and leave
- * a state that works. The scripts are functions of the iteration's number, so a failure repeats:
- * test_lua_fuzz_err [iterations [first]] runs more of them, or that one. */
+/* Random scripts against small limits: whatever they do, they end in time, within their memory, and
+ * leave a state that works. The scripts are functions of the iteration's number, so a failure
+ * repeats: test_lua_fuzz_err [iterations [first]] runs more of them, or that one. */
 #include "lua_rig.h"
 
-static const ls_lua_limits limits = {.memory_bytes = 2 << 20, .n_step = 200000, .time_us = 1000000};
+static const ls_lua_limits limits = {
+    .memory_bytes = 2 << 20, .n_step = 200000, .time_us = 60000000};
 
-/* ---- a script from random numbers -------------------------------------------------------------- */
+/* ---- a script from random numbers ------------------------------------------------------------ */
 
 typedef struct writer {
     ls_draw draw;
@@ -293,7 +294,7 @@ static void write_script(writer *w, uint32_t number) {
     expression(w, 2);
 }
 
-/* ---- the test ---------------------------------------------------------------------------------- */
+/* ---- the test -------------------------------------------------------------------------------- */
 
 static uint32_t n_script = 1500, first_script = 0;
 

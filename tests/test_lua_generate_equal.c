@@ -1,5 +1,5 @@
-/* Policies and rules from Lua in whole runs (tests/cases/models/table_*): no length policy changes a token,
- * whatever it answers (C047, C048, C051, C053); a lossy rule does, and says so. */
+/* Policies and rules from Lua in whole runs (tests/cases/models/table_*): no length policy changes
+ * a token, whatever it answers (C047, C048, C051, C053); a lossy rule does, and says so. */
 #include "lua_rig.h"
 
 #include "lua_rule.h"
@@ -80,7 +80,7 @@ static ls_rule *rule_text(const char *text) {
     return rule;
 }
 
-/* ---- length policies -------------------------------------------------------------------------- */
+/* ---- length policies ------------------------------------------------------------------------- */
 
 static void no_policy_changes_the_text(void **unused) {
     (void)unused;
@@ -113,7 +113,8 @@ static void no_policy_changes_the_text(void **unused) {
     }
 }
 
-/* Case scripts that answer a length: the text is plain decode's, and what did not fit was counted. */
+/* Case scripts that answer a length: the text is plain decode's, and what did not fit was
+ * counted. */
 static void case_lengths(void **unused) {
     (void)unused;
     static const struct {
@@ -207,7 +208,7 @@ static void told_the_truth(void **unused) {
     pair_close(&p);
 }
 
-/* ---- rules ------------------------------------------------------------------------------------- */
+/* ---- rules ----------------------------------------------------------------------------------- */
 
 static void rules(void **unused) {
     (void)unused;

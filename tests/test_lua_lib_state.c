@@ -1,5 +1,5 @@
-/* The functions a script has: that they are these and no others, what they answer, and that states do not
- * share anything. */
+/* The functions a script has: that they are these and no others, what they answer, and that states
+ * do not share anything. */
 #include "lua_rig.h"
 
 #include "file.h"
@@ -136,8 +136,8 @@ static void random_numbers(void **unused) {
     ls_lua_destroy(b);
 }
 
-/* math.random(6), 60000 times: chi-square with 5 degrees of freedom, alarm rate 1e-6 (limit 35.9). The
- * seed is fixed, so this passes or fails for good. */
+/* math.random(6), 60000 times: chi-square with 5 degrees of freedom, alarm rate 1e-6 (limit 35.9).
+ * The seed is fixed, so this passes or fails for good. */
 static void random_is_uniform(void **unused) {
     (void)unused;
     ls_lua *state = state_with(&(ls_lua_options){.limits = {.time_us = 20000000}});

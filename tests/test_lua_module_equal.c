@@ -1,4 +1,4 @@
-/* Tokens from a script are those of ls_generate called from C, for the same models, prompt and seed. */
+/* Tokens from a script are those of ls_generate called from C: same models, prompt and seed. */
 #include "module_rig.h"
 
 #include <stdio.h>

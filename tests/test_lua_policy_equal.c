@@ -1,5 +1,6 @@
-/* The shipped length policies against the same rules written in C, on made-up drafts and outcomes: every
- * length and every stop equal. Each has a negative control, the rule with another constant. */
+/* The shipped length policies against the same rules written in C, on made-up drafts and outcomes:
+ * every length and every stop equal. Each has a negative control, the rule with another
+ * constant. */
 #include "lua_rig.h"
 
 #include <math.h>
@@ -51,7 +52,7 @@ static void fixed(void **unused) {
     ls_policy_destroy(q);
 }
 
-/* ---- heuristic -------------------------------------------------------------------------------- */
+/* ---- heuristic ------------------------------------------------------------------------------- */
 
 static int heuristic_next(int n, int proposed, int accepted, int up, int max) {
     if (proposed == 0)
@@ -88,7 +89,8 @@ static void heuristic(void **unused) {
     assert_true(heuristic_differs(0.8, 3) > 0);
 }
 
-/* C023: it comes down when nothing is accepted, comes back from there, and grows for ever otherwise. */
+/* C023: it comes down when nothing is accepted, comes back from there, and grows for ever
+ * otherwise. */
 static void heuristic_moves(void **unused) {
     (void)unused;
     ls_policy *p = load("heuristic", NULL, 0);
@@ -119,10 +121,10 @@ static void heuristic_moves(void **unused) {
     ls_policy_destroy(p);
 }
 
-/* ---- confidence and svip ----------------------------------------------------------------------- */
+/* ---- confidence and svip --------------------------------------------------------------------- */
 
-/* How many drafted tokens `more` answers otherwise than the rule; the step's numbers are floats, the
- * rule's arithmetic is double, as a script's is. */
+/* How many drafted tokens `more` answers otherwise than the rule; the step's numbers are floats,
+ * the rule's arithmetic is double, as a script's is. */
 static int stops_differ(ls_policy *p, bool (*rule)(const ls_policy_step *, double), double constant,
                         int64_t max) {
     ls_policy_ctx ctx = ls_rig_ctx(1);

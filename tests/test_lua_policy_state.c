@@ -1,5 +1,5 @@
-/* A length policy as the host sees it: what its callbacks are shown, what a run begins with, where its
- * options and its random numbers come from. */
+/* A length policy as the host sees it: what its callbacks are shown, what a run begins with, where
+ * its options and its random numbers come from. */
 #include "lua_rig.h"
 
 #include "file.h"
@@ -54,7 +54,7 @@ static void plan_fails(const char *text, const char *want) {
     ls_policy_destroy(p);
 }
 
-/* ---- finding and loading ---------------------------------------------------------------------- */
+/* ---- finding and loading --------------------------------------------------------------------- */
 
 static void shipped(void **unused) {
     (void)unused;
@@ -146,7 +146,7 @@ static void tables(void **unused) {
     load_fails("\nreturn { name = }", "lua_test_p.lua:2: unexpected symbol near '}'" LOAD);
 }
 
-/* ---- options ---------------------------------------------------------------------------------- */
+/* ---- options --------------------------------------------------------------------------------- */
 
 static const char *const option_policy =
     "return { name = 'o', options = { n = 4, f = 0.5, b = true, s = 'x' }, ranges = { n = { 0, 9 } "
@@ -194,7 +194,7 @@ static void options(void **unused) {
     option_fails("n", "\x1b[2J", "option 'n' is '\\x1B[2J': it must be a number");
 }
 
-/* ---- what the callbacks see -------------------------------------------------------------------- */
+/* ---- what the callbacks see ------------------------------------------------------------------ */
 
 static void fields(void **unused) {
     (void)unused;
@@ -428,7 +428,7 @@ static void views_expire(void **unused) {
     ls_policy_destroy(p);
 }
 
-/* ---- runs -------------------------------------------------------------------------------------- */
+/* ---- runs ------------------------------------------------------------------------------------ */
 
 static const char *const counting = "local calls = 0\n"
                                     "return { name = 'c', plan = function(self)\n"
@@ -513,7 +513,7 @@ static void after_an_error(void **unused) {
     ls_policy_destroy(p);
 }
 
-/* ---- random numbers ---------------------------------------------------------------------------- */
+/* ---- random numbers -------------------------------------------------------------------------- */
 
 static void lengths(ls_policy *p, uint64_t seed, uint32_t sequence, int64_t out[16]) {
     ls_policy_ctx ctx = ls_rig_ctx(seed);

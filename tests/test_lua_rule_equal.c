@@ -1,5 +1,5 @@
-/* Acceptance policies from Lua: the shipped ones against the rule written in C or the built-in one, and
- * what a judge of one's own may see and answer. */
+/* Acceptance policies from Lua: the shipped ones against the rule written in C or the built-in one,
+ * and what a judge of one's own may see and answer. */
 #include "lua_rig.h"
 
 #include <float.h>
@@ -12,8 +12,11 @@
 static ls_rule *load_with(ls_backend *be, const char *name, const ls_lua_option *option,
                           int32_t n_option) {
     static const char *const path[] = {LS_SOURCE_DIR "/policies"};
-    const ls_lua_script_options o = {
-        .path = path, .n_path = 1, .option = option, .n_option = n_option};
+    const ls_lua_script_options o = {.limits = {.time_us = 60000000},
+                                     .path = path,
+                                     .n_path = 1,
+                                     .option = option,
+                                     .n_option = n_option};
     ls_rule *r = NULL;
     ls_err err;
     LUA_OK_OR_FAIL(ls_lua_rule_load(name, &o, be, &r, &err), &err);
@@ -73,7 +76,7 @@ static ls_verdict judge(ls_rule *r, const ls_judge *j) {
     return v;
 }
 
-/* ---- the shipped ------------------------------------------------------------------------------- */
+/* ---- the shipped ----------------------------------------------------------------------------- */
 
 /* Verdicts other than Medusa's rule in double, over many rows. */
 static int typical_differs(ls_rule *r, double epsilon, double delta) {
@@ -146,7 +149,7 @@ static void builtins(void **unused) {
     ls_backend_destroy(be);
 }
 
-/* ---- a judge of one's own ----------------------------------------------------------------------- */
+/* ---- a judge of one's own -------------------------------------------------------------------- */
 
 static void answers(void **unused) {
     (void)unused;
@@ -258,7 +261,7 @@ static void probabilities(void **unused) {
     }
 }
 
-/* ---- errors -------------------------------------------------------------------------------------- */
+/* ---- errors ---------------------------------------------------------------------------------- */
 
 static ls_backend *backend;
 

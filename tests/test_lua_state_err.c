@@ -1,5 +1,5 @@
-/* Scripts that mean harm or go wrong, against a bare state: each ends in time, with one line, and the
- * state goes on. The carried cases are in test_lua_cases_err.c. */
+/* Scripts that mean harm or go wrong, against a bare state: each ends in time, with one line, and
+ * the state goes on. The carried cases are in test_lua_cases_err.c. */
 #include "lua_rig.h"
 
 #include <sys/stat.h>
@@ -253,7 +253,7 @@ static void files(void **unused) {
     ls_lua_destroy(state);
 }
 
-/* ---- host functions --------------------------------------------------------------------------- */
+/* ---- host functions -------------------------------------------------------------------------- */
 
 static int host_fails(lua_State *L) {
     ls_err err;
@@ -279,7 +279,8 @@ static void host_errors(void **unused) {
         assert_int_equal(ls_rig_run(state, text, &err), code);
         assert_string_equal(err.msg, code == LS_ERR_STOPPED ? "t.lua:2: stopped on request"
                                                             : "t.lua:2: the host's words");
-        /* Caught, it is an error like any other, and its code goes with it; a request to stop stays. */
+        /* Caught, it is an error like any other, and its code goes with it; a request to stop
+         * stays. */
         snprintf(text, sizeof text, "local ok, m = pcall(fails, %d) error('own: ' .. m)", code);
         assert_int_equal(ls_rig_run(state, text, &err),
                          code == LS_ERR_STOPPED ? LS_ERR_STOPPED : LS_ERR_SCRIPT);
@@ -312,7 +313,7 @@ static void asked_to_stop(void **unused) {
     ls_lua_destroy(state);
 }
 
-/* ---- calls inside calls ----------------------------------------------------------------------- */
+/* ---- calls inside calls ---------------------------------------------------------------------- */
 
 static const ls_lua_limits *inner_limits;
 static ls_status inner_status;
@@ -331,11 +332,12 @@ static int open_inner(lua_State *L) {
     return 1;
 }
 
-/* A policy that overruns ends; the script that ran it goes on, with what is left of its own budget. */
+/* A policy that overruns ends; the script that ran it goes on, with what is left of its own
+ * budget. */
 static void nested_budgets(void **unused) {
     (void)unused;
-    const ls_lua_limits tight = {.n_step = 10000, .time_us = 100000};
-    ls_lua *state = ls_rig_state(limits);
+    const ls_lua_limits tight = {.n_step = 10000, .time_us = 60000000};
+    ls_lua *state = ls_rig_state((ls_lua_limits){.n_step = 3000000, .time_us = 60000000});
     ls_err err;
     inner_limits = &tight;
     LUA_OK_OR_FAIL(ls_lua_preload(state, "inner", open_inner, &err), &err);
@@ -366,7 +368,8 @@ static void nested_budgets(void **unused) {
     ls_lua_destroy(state);
 }
 
-/* Every allocation of the making of a state, and of a script, fails once: an error, no crash, no leak. */
+/* Every allocation of the making of a state, and of a script, fails once: an error, no crash, no
+ * leak. */
 static void too_little_memory(void **unused) {
     (void)unused;
     int made = 0, ran = 0;

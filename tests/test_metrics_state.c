@@ -34,7 +34,7 @@ static void is_near(ls_rate rate, const json_t *expected) {
     assert_true(fabs(value - json_number_value(expected)) < 1e-12);
 }
 
-/* The log gives drafted, accepted, emitted; every round of it was judged to a refusal or to its end. */
+/* Every round of the log was judged to a refusal or to its end. */
 static ls_metrics of_log(const json_t *c) {
     ls_metrics m = {0};
     size_t i;

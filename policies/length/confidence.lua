@@ -1,5 +1,6 @@
 -- Stops drafting after a token to which the draft model gave a small probability.
--- Paper    none; the assistant confidence threshold of Hugging Face transformers and p_min of llama.cpp
+-- Paper    none; the assistant confidence threshold of Hugging Face transformers, and p_min of
+--          llama.cpp
 -- Options  threshold  probability of the drafted token below which it is the last, 0 to 1
 --          max        most tokens a round, 1 to 64
 -- State    none

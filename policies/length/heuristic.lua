@@ -3,9 +3,9 @@
 -- Options  n    tokens of the first round, 1 to 64
 --          max  most tokens a round, 1 to 64
 -- State    self.n, the length of the next round
--- Notes    A full round proves only "at least this many", so one whose drafts were cut short by the room
---          left counts as full when all that fitted were kept. A round without a draft says nothing.
---          The length never falls below 1, so the policy cannot switch drafting off for good.
+-- Notes    A full round proves only "at least this many", so one whose drafts were cut short by the
+--          room left counts as full when all that fitted were kept. A round without a draft says
+--          nothing. The length never falls below 1, so drafting is not switched off for good.
 return {
   name = "heuristic",
   paper = "Hugging Face transformers",

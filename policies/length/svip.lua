@@ -1,12 +1,12 @@
--- Stops drafting once the draft model's entropy says that the next token is unlikely to be accepted.
--- Paper    Zhang et al. 2024, "Draft Model Knows When to Stop: A Self-Verification Length Policy for
---          Speculative Decoding" (SVIP), arXiv 2411.18462
+-- Stops drafting once the draft model's entropy says that what follows is unlikely to be accepted.
+-- Paper    Zhang et al. 2024, "Draft Model Knows When to Stop: A Self-Verification Length Policy
+--          for Speculative Decoding" (SVIP), arXiv 2411.18462
 -- Options  k    weight of the entropy (nats) in the bound, 0 to 10
 --          h    the bound sqrt(k * entropy) above which drafting stops, 0 to 10
 --          max  most tokens a round, 1 to 64
 -- State    none
--- Notes    1 - sqrt(KL / 2) bounds the acceptance from below; the paper replaces the unknown KL by a
---          constant times the draft's entropy. k, h and max are those of its released code.
+-- Notes    1 - sqrt(KL / 2) bounds the acceptance from below; the paper replaces the unknown KL by
+--          a constant times the draft's entropy. k, h and max are those of its released code.
 return {
   name = "svip",
   paper = "arXiv 2411.18462",

@@ -1,4 +1,4 @@
--- A policy that means harm: lengths at random, 0 and far too large among them, and drafts cut anywhere.
+-- A policy that means harm: lengths at random, 0 and far too large among them, drafts cut anywhere.
 -- Options  none
 -- State    none; its numbers come from ctx.rng, so a run with the same seed repeats
 return {

@@ -1,5 +1,5 @@
--- What the sandbox's own versions of Lua's functions answer: as the manual says, save where the comments
--- of spec/lua_table.c and spec/lua_lib.c say otherwise.
+-- What the sandbox's own versions of Lua's functions answer: as the manual says, save where the
+-- comments of spec/lua_table.c and spec/lua_lib.c say otherwise.
 local function same(got, want, what)
   if got ~= want then
     error((what or "value") .. ": got " .. tostring(got) .. ", not " .. tostring(want), 2)
@@ -99,7 +99,8 @@ fails("inside", table.sort, { 1, 2 }, function() error("inside") end)
 
 -- pairs: ascending keys; what is removed on the way is skipped
 local keys = {}
-for k, v in pairs({ b = 1, a = 2, [10] = 3, [2] = 4, [1.5] = 5, [true] = 6, [-1] = 7, [false] = 8 }) do
+local mixed = { b = 1, a = 2, [10] = 3, [2] = 4, [1.5] = 5, [true] = 6, [-1] = 7, [false] = 8 }
+for k, v in pairs(mixed) do
   keys[#keys + 1] = tostring(k) .. "=" .. v
 end
 same(list(keys), "-1=7 1.5=5 2=4 10=3 a=2 b=1 false=8 true=6")
