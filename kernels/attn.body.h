@@ -15,7 +15,7 @@
  *         acc / l unchanged: `splits(1)` is the single pass.
  * Bounds  keys at or past the length are never read. A key whose index or block is outside its
  *         bounds reads as zeros.
- * Block   phases: slots, scores, softmax, values; each barrier publishes the phase's block memory. */
+ * Block   phases: slots, scores, softmax, values; a barrier publishes each one's block memory. */
 #ifndef LS_ATTN_BODY_H
 #define LS_ATTN_BODY_H
 
@@ -34,7 +34,7 @@ typedef struct ls_attn_mem {
 
 LS_CONST_TABLE float ls_zero_row[LS_HEAD_DIM_MAX] = {0};
 
-/* ---- N-LOC: the slot of key j, -1 for a row of zeros ------------------------------------------- */
+/* ---- N-LOC: the slot of key j, -1 for a row of zeros ----------------------------------------- */
 
 LS_FN int32_t ls_locate(const ls_locator *loc, int r, int32_t j) {
     int32_t index = j;
@@ -60,10 +60,11 @@ LS_FN int32_t ls_locate(const ls_locator *loc, int r, int32_t j) {
     return slot < 0 || slot >= loc->n_slots ? -1 : (int32_t)slot;
 }
 
-/* ---- a piece: at most LS_CHUNK_MAX keys, whose slots are in mem ---------------------------------- */
+/* ---- a piece: at most LS_CHUNK_MAX keys, whose slots are in mem ------------------------------ */
 
 /* The row of E elements at a slot of a pool, as (pointer, first element). */
-LS_FN const void *ls_kv_row(const ls_attn_args *a, const void *pool, int32_t slot, int g, size_t *at) {
+LS_FN const void *ls_kv_row(const ls_attn_args *a, const void *pool, int32_t slot, int g,
+                            size_t *at) {
     *at = slot < 0 ? 0 : ((size_t)slot * (size_t)a->n_kv + (size_t)g) * (size_t)a->head_dim;
     return slot < 0 ? (const void *)ls_zero_row : pool;
 }
@@ -77,25 +78,29 @@ LS_FN void ls_attn_scores(const ls_attn_args *a, const float *q, int g, int j0, 
         size_t at;
         const void *k = ls_kv_row(a, a->k_pool, j0 + i < n ? mem->slot[j0 + i] : -1, g, &at);
         lane_f32 acc[LS_ATTN_HEADS];
-        LS_UNROLL for (int h = 0; h < NH; h++) acc[h] = lane_set(0.0f);
+        LS_UNROLLED (h, NH)
+            acc[h] = lane_set(0.0f);
         int e = 0;
         for (; e + LS_LANES <= E; e += LS_LANES) {
             const lane_f32 kv = lane_load(k, at + (size_t)e, t);
-            LS_UNROLL for (int h = 0; h < NH; h++) acc[h] =
-                lane_fma(lane_load(q + h * E, (size_t)e, LS_F32), kv, acc[h]);
+            LS_UNROLLED (h, NH)
+                acc[h] = lane_fma(lane_load(q + h * E, (size_t)e, LS_F32), kv, acc[h]);
         }
         if (e < E) {
             const lane_f32 kv = lane_load_n(k, at + (size_t)e, E - e, t);
-            LS_UNROLL for (int h = 0; h < NH; h++) acc[h] =
-                lane_fma(lane_load_n(q + h * E, (size_t)e, E - e, LS_F32), kv, acc[h]);
+            LS_UNROLLED (h, NH)
+                acc[h] = lane_fma(lane_load_n(q + h * E, (size_t)e, E - e, LS_F32), kv, acc[h]);
         }
-        LS_UNROLL for (int h = 0; h < NH; h++) dot[h][i] = acc[h];
+        LS_UNROLLED (h, NH)
+            dot[h][i] = acc[h];
     }
-    LS_UNROLL for (int h = 0; h < NH; h++) {
+    LS_UNROLLED (h, NH) {
         float s[LS_ATTN_KEYS];
         lane_sums_parts(dot[h][0].p, LS_ATTN_KEYS, s);
-        LS_LANE0 for (int i = 0; i < LS_ATTN_KEYS; i++)
-            mem->score[h][j0 + i] = s[i] * a->scale;
+        LS_LANE0 {
+            for (int i = 0; i < LS_ATTN_KEYS; i++)
+                mem->score[h][j0 + i] = s[i] * a->scale;
+        }
     }
 }
 
@@ -105,7 +110,7 @@ LS_FN void ls_attn_softmax(float *s, int n, float *m, float *l) {
     lane_f32 top = least, sum = lane_set(0.0f);
     for (int j = 0; j < n; j += LS_LANES) {
         const lane_f32 v = lane_load_n(s, (size_t)j, n - j, LS_F32);
-        LS_FOR_PARTS(i) {
+        LS_FOR_PARTS (i) {
             const part_i32 in = part_igt(part_iset(n - j), part_iota(i));
             top.p[i] = part_max(top.p[i], part_select(in, v.p[i], least.p[i]));
         }
@@ -113,7 +118,7 @@ LS_FN void ls_attn_softmax(float *s, int n, float *m, float *l) {
     *m = lane_hmax(top);
     for (int j = 0; j < n; j += LS_LANES) {
         lane_f32 p = lane_exp(lane_sub(lane_load_n(s, (size_t)j, n - j, LS_F32), lane_set(*m)));
-        LS_FOR_PARTS(i) {
+        LS_FOR_PARTS (i) {
             const part_i32 in = part_igt(part_iset(n - j), part_iota(i));
             p.p[i] = part_select(in, p.p[i], part_set(0.0f));
         }
@@ -131,22 +136,24 @@ LS_FN void ls_attn_values(const ls_attn_args *a, float *const *to, const float *
     const int ne = a->head_dim - e;
     for (int p0 = 0; p0 < LS_PARTS; p0 += P) {
         part_f32 acc[LS_ATTN_HEADS * LS_PARTS];
-        LS_UNROLL for (int i = 0; i < NH * P; i++) acc[i] = part_set(0.0f);
+        LS_UNROLLED (i, NH * P)
+            acc[i] = part_set(0.0f);
         for (int j = 0; j < n; j++) {
             size_t at;
             const void *v = ls_kv_row(a, a->v_pool, mem->slot[j], g, &at);
-            LS_UNROLL for (int p = 0; p < P; p++) {
+            LS_UNROLLED (p, P) {
                 const part_f32 x = ne >= LS_LANES ? part_load(v, at + (size_t)e, t, p0 + p)
                                                   : part_load_n(v, at + (size_t)e, ne, t, p0 + p);
-                LS_UNROLL for (int h = 0; h < NH; h++) acc[h * P + p] =
-                    part_fma(part_set(mem->score[h][j]), x, acc[h * P + p]);
+                LS_UNROLLED (h, NH)
+                    acc[h * P + p] = part_fma(part_set(mem->score[h][j]), x, acc[h * P + p]);
             }
         }
-        LS_UNROLL for (int i = 0; i < NH * P; i++) {
+        LS_UNROLLED (i, NH * P) {
             const int h = i / P, p = p0 + i % P;
             if (!first)
-                acc[i] = part_fma(part_set(w1[h]), acc[i],
-                                  part_mul(part_set(w[h]), part_load_n(to[h] + e, 0, ne, LS_F32, p)));
+                acc[i] =
+                    part_fma(part_set(w1[h]), acc[i],
+                             part_mul(part_set(w[h]), part_load_n(to[h] + e, 0, ne, LS_F32, p)));
             part_store_n(to[h] + e, ne, p, acc[i]);
         }
     }
@@ -156,10 +163,10 @@ LS_FN void ls_attn_values(const ls_attn_args *a, float *const *to, const float *
 LS_FN void ls_attn_piece(const ls_attn_args *a, int r, int g, int h0, int c, int n, int first,
                          const int NH, const ls_dtype t, ls_attn_mem *mem) {
     const size_t E = (size_t)a->head_dim, row = (size_t)r * (size_t)a->n_heads + (size_t)h0;
-    LS_WARPS(i, ls_ceil_div(n, LS_ATTN_KEYS))
-    ls_attn_scores(a, a->q + row * E, g, i * LS_ATTN_KEYS, n, NH, t, mem);
+    LS_WARPS (i, ls_ceil_div(n, LS_ATTN_KEYS))
+        ls_attn_scores(a, a->q + row * E, g, i * LS_ATTN_KEYS, n, NH, t, mem);
     LS_BARRIER();
-    LS_WARPS(h, NH) {
+    LS_WARPS (h, NH) {
         float m, l;
         ls_attn_softmax(mem->score[h], n, &m, &l);
         LS_LANE0 {
@@ -168,8 +175,9 @@ LS_FN void ls_attn_piece(const ls_attn_args *a, int r, int g, int h0, int c, int
         }
     }
     LS_BARRIER();
-    float *to[LS_ATTN_HEADS], m[LS_ATTN_HEADS], l[LS_ATTN_HEADS], w[LS_ATTN_HEADS], w1[LS_ATTN_HEADS];
-    LS_UNROLL for (int h = 0; h < NH; h++) {
+    float *to[LS_ATTN_HEADS], m[LS_ATTN_HEADS], l[LS_ATTN_HEADS], w[LS_ATTN_HEADS],
+        w1[LS_ATTN_HEADS];
+    LS_UNROLLED (h, NH) {
         to[h] = a->part + ((row + (size_t)h) * (size_t)a->max_chunks + (size_t)c) * (2 + E);
         m[h] = mem->m[h];
         l[h] = mem->l[h];
@@ -184,35 +192,42 @@ LS_FN void ls_attn_piece(const ls_attn_args *a, int r, int g, int h0, int c, int
         }
         to[h] += 2;
     }
-    LS_WARPS(i, ls_ceil_div(a->head_dim, LS_LANES))
-    ls_attn_values(a, to, w, w1, first, g, i * LS_LANES, n, NH, NH > 3 ? (LS_PARTS + 1) / 2 : LS_PARTS,
-                   t, mem);
+    LS_WARPS (i, ls_ceil_div(a->head_dim, LS_LANES))
+        ls_attn_values(a, to, w, w1, first, g, i * LS_LANES, n, NH,
+                       NH > 3 ? (LS_PARTS + 1) / 2 : LS_PARTS, t, mem);
     LS_BARRIER(); /* every warp has read the state before it is replaced */
-    LS_WARP0 LS_LANE0 LS_UNROLL for (int h = 0; h < NH; h++) {
-        to[h][-2] = m[h];
-        to[h][-1] = l[h];
+    LS_WARP0 {
+        LS_LANE0 {
+            LS_UNROLLED (h, NH) {
+                to[h][-2] = m[h];
+                to[h][-1] = l[h];
+            }
+        }
     }
     LS_BARRIER();
 }
 
 /* One function for each number of heads and storage type: both are constants inside it. */
-#define LS_ATTN_PIECE(NH, T)                                                                       \
-    LS_INSTANCE void ls_attn_piece_##NH##_##T(const ls_attn_args *a, int r, int g, int h0, int c,  \
-                                              int n, int first, ls_attn_mem *mem) {                \
-        ls_attn_piece(a, r, g, h0, c, n, first, NH, T, mem);                                       \
+#define LS_ATTN_PIECE(NH, T)                                                                      \
+    LS_INSTANCE void ls_attn_piece_##NH##_##T(const ls_attn_args *a, int r, int g, int h0, int c, \
+                                              int n, int first, ls_attn_mem *mem) {               \
+        ls_attn_piece(a, r, g, h0, c, n, first, NH, T, mem);                                      \
     }
-#define LS_ATTN_PIECES(T)                                                                          \
-    LS_ATTN_PIECE(1, T) LS_ATTN_PIECE(2, T) LS_ATTN_PIECE(3, T) LS_ATTN_PIECE(4, T)                \
-    LS_FN void ls_attn_heads_##T(const ls_attn_args *a, int r, int g, int h0, int c, int n,        \
-                                 int first, int n_heads, ls_attn_mem *mem) {                       \
-        if (n_heads == 1)                                                                          \
-            ls_attn_piece_1_##T(a, r, g, h0, c, n, first, mem);                                    \
-        else if (n_heads == 2)                                                                     \
-            ls_attn_piece_2_##T(a, r, g, h0, c, n, first, mem);                                    \
-        else if (n_heads == 3)                                                                     \
-            ls_attn_piece_3_##T(a, r, g, h0, c, n, first, mem);                                    \
-        else                                                                                       \
-            ls_attn_piece_4_##T(a, r, g, h0, c, n, first, mem);                                    \
+#define LS_ATTN_PIECES(T)                                                                       \
+    LS_ATTN_PIECE(1, T)                                                                         \
+    LS_ATTN_PIECE(2, T)                                                                         \
+    LS_ATTN_PIECE(3, T)                                                                         \
+    LS_ATTN_PIECE(4, T)                                                                         \
+        LS_FN void ls_attn_heads_##T(const ls_attn_args *a, int r, int g, int h0, int c, int n, \
+                                     int first, int n_heads, ls_attn_mem *mem) {                \
+        if (n_heads == 1)                                                                       \
+            ls_attn_piece_1_##T(a, r, g, h0, c, n, first, mem);                                 \
+        else if (n_heads == 2)                                                                  \
+            ls_attn_piece_2_##T(a, r, g, h0, c, n, first, mem);                                 \
+        else if (n_heads == 3)                                                                  \
+            ls_attn_piece_3_##T(a, r, g, h0, c, n, first, mem);                                 \
+        else                                                                                    \
+            ls_attn_piece_4_##T(a, r, g, h0, c, n, first, mem);                                 \
     }
 LS_ATTN_PIECES(LS_F32)
 LS_ATTN_PIECES(LS_BF16)
@@ -228,7 +243,7 @@ LS_FN void ls_attn_heads(const ls_attn_args *a, int r, int g, int h0, int c, int
         ls_attn_heads_LS_F16(a, r, g, h0, c, n, first, n_heads, mem);
 }
 
-/* ---- N-ATTN, chunk --------------------------------------------------------------------------------- */
+/* ---- N-ATTN, chunk --------------------------------------------------------------------------- */
 
 LS_FN void ls_body_attn_chunk(const ls_attn_args *a, int r, int g, int c, ls_attn_mem *mem) {
     const int L = a->length[r], chunk = ls_chunk_len_of(a->rule, L), group = a->n_heads / a->n_kv;
@@ -237,16 +252,17 @@ LS_FN void ls_body_attn_chunk(const ls_attn_args *a, int r, int g, int c, ls_att
     const int k1 = L - c * chunk < chunk ? L : (c + 1) * chunk;
     for (int k = c * chunk; k < k1; k += LS_CHUNK_MAX) {
         const int n = ls_min_i(k1 - k, LS_CHUNK_MAX), first = k == c * chunk;
-        LS_WARPS(i, ls_ceil_div(n, LS_LANES))
-        LS_EACH(l, ls_min_i(LS_LANES, n - i * LS_LANES))
-        mem->slot[i * LS_LANES + l] = ls_locate(&a->loc, r, k + i * LS_LANES + l);
+        LS_WARPS (i, ls_ceil_div(n, LS_LANES))
+            LS_EACH (l, ls_min_i(LS_LANES, n - i * LS_LANES))
+                mem->slot[i * LS_LANES + l] = ls_locate(&a->loc, r, k + i * LS_LANES + l);
         LS_BARRIER();
         for (int h = 0; h < group; h += LS_ATTN_HEADS)
-            ls_attn_heads(a, r, g, g * group + h, c, n, first, ls_min_i(group - h, LS_ATTN_HEADS), mem);
+            ls_attn_heads(a, r, g, g * group + h, c, n, first, ls_min_i(group - h, LS_ATTN_HEADS),
+                          mem);
     }
 }
 
-/* ---- N-ATTN, merge --------------------------------------------------------------------------------- */
+/* ---- N-ATTN, merge --------------------------------------------------------------------------- */
 
 typedef struct ls_merge_mem {
     float m[LS_CHUNKS_MAX], l[LS_CHUNKS_MAX], w[LS_CHUNKS_MAX];
@@ -258,14 +274,14 @@ LS_FN void ls_attn_join(const float *part, int n, int E, float *out, ls_merge_me
     LS_WARP0 {
         const part_f32 least = part_set(-LS_INF);
         lane_f32 top = lane_set(-LS_INF), sum = lane_set(0.0f);
-        LS_EACH(c, n) {
+        LS_EACH (c, n) {
             mem->m[c] = part[(size_t)c * step];
             mem->l[c] = part[(size_t)c * step + 1];
         }
         /* a lane reads back what it wrote itself: no barrier */
         for (int c = 0; c < n; c += LS_LANES) {
             const lane_f32 m = lane_load_n(mem->m, (size_t)c, n - c, LS_F32);
-            LS_FOR_PARTS(i) {
+            LS_FOR_PARTS (i) {
                 const part_i32 in = part_igt(part_iset(n - c), part_iota(i));
                 top.p[i] = part_max(top.p[i], part_select(in, m.p[i], least));
             }
@@ -274,12 +290,13 @@ LS_FN void ls_attn_join(const float *part, int n, int E, float *out, ls_merge_me
         for (int c = 0; c < n; c += LS_LANES) {
             const lane_f32 m = lane_load_n(mem->m, (size_t)c, n - c, LS_F32);
             lane_f32 w;
-            LS_FOR_PARTS(i) {
+            LS_FOR_PARTS (i) {
                 const part_i32 in = part_igt(part_iset(n - c), part_iota(i));
                 const part_i32 live = part_iand(in, part_gt(m.p[i], least));
                 const part_f32 e = part_exp(part_sub(m.p[i], most));
                 /* an empty chunk weighs 0, a NaN stays one */
-                w.p[i] = part_select(part_ior(live, part_iand(in, part_nan(m.p[i]))), e, part_set(0.0f));
+                w.p[i] =
+                    part_select(part_ior(live, part_iand(in, part_nan(m.p[i]))), e, part_set(0.0f));
             }
             lane_store_n(mem->w + c, n - c, w);
             sum = lane_fma(w, lane_load_n(mem->l, (size_t)c, n - c, LS_F32), sum);
@@ -289,7 +306,7 @@ LS_FN void ls_attn_join(const float *part, int n, int E, float *out, ls_merge_me
     }
     LS_BARRIER();
     const float l = mem->l[0];
-    LS_WARPS(i, ls_ceil_div(E, LS_LANES)) {
+    LS_WARPS (i, ls_ceil_div(E, LS_LANES)) {
         const int e = i * LS_LANES, ne = E - e;
         lane_f32 acc = lane_mul(lane_set(mem->w[0]), lane_load_n(part + 2 + e, 0, ne, LS_F32));
         for (int c = 1; c < n; c++)
@@ -307,8 +324,9 @@ LS_FN void ls_body_attn_merge(const ls_attn_args *a, int r, int h, ls_merge_mem 
         ls_attn_join(a->part + row * (size_t)a->max_chunks * (2 + E), n, a->head_dim,
                      a->out + row * E, mem);
     else {
-        LS_WARPS(i, ls_ceil_div(a->head_dim, LS_LANES)) {
-            lane_store_n(a->out + row * E + i * LS_LANES, a->head_dim - i * LS_LANES, lane_set(0.0f));
+        LS_WARPS (i, ls_ceil_div(a->head_dim, LS_LANES)) {
+            lane_store_n(a->out + row * E + i * LS_LANES, a->head_dim - i * LS_LANES,
+                         lane_set(0.0f));
         }
     }
 }

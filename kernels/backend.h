@@ -14,7 +14,7 @@
 #include "shape.h"
 #include "status.h"
 
-/* ---- linear (N-LIN) ------------------------------------------------------------------------- */
+/* ---- linear (N-LIN) -------------------------------------------------------------------------- */
 
 typedef struct ls_mat { /* weights [n_out, n_in] */
     const void *data;
@@ -31,7 +31,7 @@ typedef struct ls_linear_args {
     int32_t n_rows;
 } ls_linear_args;
 
-/* ---- elementwise and norms ------------------------------------------------------------------ */
+/* ---- elementwise and norms ------------------------------------------------------------------- */
 
 /* x[r, :] = widen(table[token[r], :])  (N-EMB) */
 typedef struct ls_embed_args {
@@ -63,9 +63,9 @@ typedef struct ls_rope_args {
 /* Stores k, v of row r at slot[r] of the pools, rounded to kv_dtype (nearest, ties to even). A slot
  * outside [0, n_slots) stores nothing.  (N-KV) */
 typedef struct ls_kv_store_args {
-    const float *k, *v;     /* [R, G, E] */
-    void *k_pool, *v_pool;  /* [n_slots, G, E] */
-    const int32_t *slot;    /* [R] */
+    const float *k, *v;    /* [R, G, E] */
+    void *k_pool, *v_pool; /* [n_slots, G, E] */
+    const int32_t *slot;   /* [R] */
     ls_dtype kv_dtype;
     int32_t n_rows, n_kv, head_dim, n_slots;
 } ls_kv_store_args;
@@ -85,10 +85,14 @@ typedef struct ls_gather_args {
     int32_t n, dim;
 } ls_gather_args;
 
-/* ---- attention (N-ATTN) --------------------------------------------------------------------- */
+/* ---- attention (N-ATTN) ---------------------------------------------------------------------- */
 
 /* Chunk length as a function of the row's length alone. */
-typedef enum ls_chunk_kind { LS_CHUNK_EVEN = 0, LS_CHUNK_SPLITS = 1, LS_CHUNK_DOUBLING = 2 } ls_chunk_kind;
+typedef enum ls_chunk_kind {
+    LS_CHUNK_EVEN = 0,
+    LS_CHUNK_SPLITS = 1,
+    LS_CHUNK_DOUBLING = 2
+} ls_chunk_kind;
 
 typedef struct ls_chunk_rule {
     ls_chunk_kind kind;
@@ -96,14 +100,20 @@ typedef struct ls_chunk_rule {
     int32_t max_chunks; /* even, doubling: most chunks; splits: the number of splits */
 } ls_chunk_rule;
 
-/* even: max(min, ceil(L / max)); splits: ceil(L / s); doubling: min, doubled until L / chunk <= max.
- * 0 for L = 0. At most LS_CHUNK_MAX: a longer row gets more chunks than max_chunks instead, except
- * under `splits`, which walks one chunk in LS_CHUNK_MAX pieces (N-ATTN). */
+#ifdef __cplusplus
+extern "C" {
+#endif
+/* even: max(min, ceil(L / max)); splits: ceil(L / s); doubling: min, doubled until the row has at
+ * most max chunks. 0 for L = 0. At most LS_CHUNK_MAX: a longer row gets more chunks instead (never
+ * more than LS_CHUNKS_MAX), except under `splits`, which walks a chunk in pieces (N-ATTN). */
 int32_t ls_chunk_len(ls_chunk_rule rule, int32_t length);
 int32_t ls_chunk_count(ls_chunk_rule rule, int32_t length);
 /* Most chunks any length in 0..capacity can have: the scratch and grid bound. */
 int32_t ls_chunk_bound(ls_chunk_rule rule, int32_t capacity);
 ls_status ls_chunk_check(ls_chunk_rule rule, ls_err *err);
+#ifdef __cplusplus
+}
+#endif
 
 /* Where key j of row r lives. Logical index first (tree), then the slot (contiguous or paged); an
  * index or block outside its bounds reads as a row of zeros and never faults.  (N-LOC) */
@@ -120,8 +130,8 @@ typedef struct ls_locator {
 } ls_locator;
 
 typedef struct ls_attn_args {
-    const float *q;               /* [R, H, E] */
-    const void *k_pool, *v_pool;  /* [n_slots, G, E] of kv_dtype, this layer's */
+    const float *q;              /* [R, H, E] */
+    const void *k_pool, *v_pool; /* [n_slots, G, E] of kv_dtype, this layer's */
     ls_dtype kv_dtype;
     ls_locator loc;
     const int32_t *length; /* [R] keys of the row, its own included */
@@ -154,10 +164,10 @@ typedef struct ls_draw {
     uint32_t position, sequence, purpose_salt;
 } ls_draw;
 
-enum { /* ls_row_stats.flags */
-    LS_ROW_NAN = 1,  /* a NaN among the logits: no token */
-    LS_ROW_INF = 2,  /* +inf among the logits: no token */
-    LS_ROW_NONE = 4  /* every logit is -inf: no token */
+enum {                 /* ls_row_stats.flags */
+       LS_ROW_NAN = 1, /* a NaN among the logits: no token */
+       LS_ROW_INF = 2, /* +inf among the logits: no token */
+       LS_ROW_NONE = 4 /* every logit is -inf: no token */
 };
 
 /* All that leaves the device of a row of logits. Probabilities, entropy and the top list are of the
@@ -165,16 +175,16 @@ enum { /* ls_row_stats.flags */
  * Probability of token i: y_i >= floor ? exp(y_i) / sum : 0, with y_i as in ls_warp. */
 typedef struct ls_row_stats {
     int32_t flags;
-    int32_t argmax;  /* lowest id of the largest logit; -1 with flags */
-    int32_t token;   /* greedy: argmax; else Gumbel-max over the warped row */
+    int32_t argmax;   /* lowest id of the largest logit; -1 with flags */
+    int32_t token;    /* greedy: argmax; else Gumbel-max over the warped row */
     float token_prob; /* probability of `token` */
-    float max;       /* largest logit */
-    float temp;      /* divisor of the statistics: 1 when greedy */
-    float floor;     /* smallest y kept, -inf when all are */
-    float sum;       /* sum of exp(y) over the kept */
-    float entropy;   /* nats */
-    float margin;    /* largest minus second largest logit (0 on a tie; +inf for one token) */
-    int32_t n_top;   /* entries below, largest first, ties by lowest id */
+    float max;        /* largest logit */
+    float temp;       /* divisor of the statistics: 1 when greedy */
+    float floor;      /* smallest y kept, -inf when all are */
+    float sum;        /* sum of exp(y) over the kept */
+    float entropy;    /* nats */
+    float margin;     /* largest minus second largest logit (0 on a tie; +inf for one token) */
+    int32_t n_top;    /* entries below, largest first, ties by lowest id */
     int32_t top_token[LS_TOP_MAX];
     float top_prob[LS_TOP_MAX];
 } ls_row_stats;
@@ -182,11 +192,11 @@ typedef struct ls_row_stats {
 typedef struct ls_stats_args {
     const float *logits; /* [R, ld_logits] */
     int32_t ld_logits;
-    int32_t n_vocab;      /* tokens that exist: ids at or past it are ignored (padded vocabularies) */
-    const ls_warp *warp;  /* [R] */
-    const ls_draw *draw;  /* [R] */
-    int32_t n_top;        /* 0..LS_TOP_MAX */
-    ls_row_stats *stats;  /* [R] */
+    int32_t n_vocab; /* tokens that exist: ids at or past it are ignored (padded vocabularies) */
+    const ls_warp *warp; /* [R] */
+    const ls_draw *draw; /* [R] */
+    int32_t n_top;       /* 0..LS_TOP_MAX */
+    ls_row_stats *stats; /* [R] */
     int32_t n_rows;
 } ls_stats_args;
 
@@ -207,12 +217,12 @@ typedef struct ls_choose_args {
     int32_t n_vocab, n_rows;
 } ls_choose_args;
 
-/* ---- the device ----------------------------------------------------------------------------- */
+/* ---- the device ------------------------------------------------------------------------------ */
 
 typedef struct ls_backend ls_backend;
 struct ls_backend {
-    const char *name;   /* "cpu", "cuda" */
-    char device[96];    /* for records: "AMD EPYC, avx2, 2 threads" */
+    const char *name;    /* "cpu", "cuda" */
+    char device[96];     /* for records: "AMD EPYC, avx2, 2 threads" */
     const char *profile; /* "ieee" */
 
     /* Memory. alloc gives 64-byte aligned memory (NaN-filled in test builds); free takes NULL. */
@@ -222,7 +232,8 @@ struct ls_backend {
     ls_status (*download)(ls_backend *, void *dst, const void *src_d, size_t bytes, ls_err *);
     ls_status (*copy)(ls_backend *, void *dst_d, const void *src_d, size_t bytes, ls_err *);
     /* Makes host weights readable by the device: the CPU lends the pointer back. */
-    ls_status (*weights)(ls_backend *, const void *host, size_t bytes, const void **out_d, ls_err *);
+    ls_status (*weights)(ls_backend *, const void *host, size_t bytes, const void **out_d,
+                         ls_err *);
     void (*weights_free)(ls_backend *, const void *w_d);
     ls_status (*sync)(ls_backend *, ls_err *);
     void (*destroy)(ls_backend *);

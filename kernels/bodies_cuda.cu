@@ -9,18 +9,27 @@
 #include "rows.body.h"
 #include "stats.body.h"
 
-/* one warp a block: LS_LINEAR_BLOCK outputs, LS_LINEAR_PASS rows */
+/* one warp a block: LS_LINEAR_UNIT outputs of all rows */
 __global__ void ls_linear_kernel(ls_linear_args a) {
-    const int n0 = (int)blockIdx.x * LS_LINEAR_BLOCK, r0 = (int)blockIdx.y * LS_LINEAR_PASS;
-    ls_body_linear(&a, n0, ls_min_i(a.w.n_out, n0 + LS_LINEAR_BLOCK), r0,
-                   ls_min_i(a.n_rows, r0 + LS_LINEAR_PASS));
+    const int n0 = (int)blockIdx.x * LS_LINEAR_UNIT;
+    ls_body_linear(&a, n0, ls_min_i(a.w.n_out, n0 + LS_LINEAR_UNIT), 0, a.n_rows);
 }
 
-__global__ void ls_embed_kernel(ls_embed_args a) { ls_body_embed(&a, (int)blockIdx.x); }
-__global__ void ls_gather_kernel(ls_gather_args a) { ls_body_gather(&a, (int)blockIdx.x); }
-__global__ void ls_rope_kernel(ls_rope_args a) { ls_body_rope(&a, (int)blockIdx.x); }
-__global__ void ls_kv_store_kernel(ls_kv_store_args a) { ls_body_kv_store(&a, (int)blockIdx.x); }
-__global__ void ls_silu_mul_kernel(ls_silu_mul_args a) { ls_body_silu_mul(&a, (int)blockIdx.x); }
+__global__ void ls_embed_kernel(ls_embed_args a) {
+    ls_body_embed(&a, (int)blockIdx.x);
+}
+__global__ void ls_gather_kernel(ls_gather_args a) {
+    ls_body_gather(&a, (int)blockIdx.x);
+}
+__global__ void ls_rope_kernel(ls_rope_args a) {
+    ls_body_rope(&a, (int)blockIdx.x);
+}
+__global__ void ls_kv_store_kernel(ls_kv_store_args a) {
+    ls_body_kv_store(&a, (int)blockIdx.x);
+}
+__global__ void ls_silu_mul_kernel(ls_silu_mul_args a) {
+    ls_body_silu_mul(&a, (int)blockIdx.x);
+}
 
 __global__ void ls_rmsnorm_kernel(ls_rmsnorm_args a) {
     __shared__ ls_norm_mem mem;

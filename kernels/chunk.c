@@ -1,6 +1,8 @@
 #include "chunk.h"
 
-int32_t ls_chunk_len(ls_chunk_rule rule, int32_t length) { return ls_chunk_len_of(rule, length); }
+int32_t ls_chunk_len(ls_chunk_rule rule, int32_t length) {
+    return ls_chunk_len_of(rule, length);
+}
 
 int32_t ls_chunk_count(ls_chunk_rule rule, int32_t length) {
     return ls_chunk_count_of(rule, length);
@@ -21,7 +23,8 @@ int32_t ls_chunk_bound(ls_chunk_rule rule, int32_t capacity) {
 }
 
 ls_status ls_chunk_check(ls_chunk_rule rule, ls_err *err) {
-    if (rule.kind != LS_CHUNK_EVEN && rule.kind != LS_CHUNK_SPLITS && rule.kind != LS_CHUNK_DOUBLING)
+    if (rule.kind != LS_CHUNK_EVEN && rule.kind != LS_CHUNK_SPLITS &&
+        rule.kind != LS_CHUNK_DOUBLING)
         return ls_fail(err, LS_ERR_INPUT, "chunk rule %d is unknown: use even, splits or doubling",
                        (int)rule.kind);
     if (rule.max_chunks < 1 || rule.max_chunks > LS_CHUNKS_MAX)

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "cpu_bodies.h"
 #include "tile_limits.h"
@@ -14,52 +15,90 @@ typedef struct cpu_backend {
     ls_backend be; /* first: a backend pointer is one of these */
     const ls_cpu_bodies *bodies;
     int n_threads;
-    ls_err err; /* the first failure since the last sync */
+    double alone_until_ns, alone_ns; /* see `crowded` */
+    ls_err err;                      /* the first failure since the last sync */
 } cpu_backend;
 
-static cpu_backend *cpu_of(ls_backend *be) { return (cpu_backend *)(void *)be; }
+static cpu_backend *cpu_of(ls_backend *be) {
+    return (cpu_backend *)(void *)be;
+}
 
 /* Work below this, in rough nanoseconds of one core, is not worth waking a second one. */
 #define WORTH_THREADS_NS 4000.0
+/* A launch this much later than expected waited for a thread that had no processor. */
+#define LATE_NS 400000.0
+#define ALONE_MIN_NS 10e6
+#define ALONE_MAX_NS 160e6
 
-static int threads_for(const cpu_backend *cpu, int64_t n_items, double item_ns) {
-    if (n_items < 2 || (double)n_items * item_ns < WORTH_THREADS_NS)
+static double now_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return 1e9 * (double)t.tv_sec + (double)t.tv_nsec;
+}
+
+/* Threads for work of so many rough nanoseconds; *start is when it begins if they are several. */
+static int threads_for(const cpu_backend *cpu, int64_t n_blocks, double work_ns, double *start) {
+    if (n_blocks < 2 || cpu->n_threads < 2 || work_ns < WORTH_THREADS_NS)
         return 1;
-    return n_items < cpu->n_threads ? (int)n_items : cpu->n_threads;
+    *start = now_ns();
+    if (*start < cpu->alone_until_ns)
+        return 1;
+    return n_blocks < cpu->n_threads ? (int)n_blocks : cpu->n_threads;
+}
+
+/* On a crowded machine a team waits, at each of hundreds of launches, until all its threads have a
+ * processor at the same moment: a pass takes fifty times as long. Then one thread alone is faster:
+ * it goes on alone for a while, and for longer when the next try is late again. */
+static void crowded(cpu_backend *cpu, double start, double work_ns) {
+    const double now = now_ns();
+    if (now - start < 4 * work_ns + LATE_NS) {
+        cpu->alone_ns = 0;
+        return;
+    }
+    const double twice = 2 * cpu->alone_ns;
+    cpu->alone_ns = twice < ALONE_MIN_NS   ? ALONE_MIN_NS
+                    : twice < ALONE_MAX_NS ? twice
+                                           : ALONE_MAX_NS;
+    cpu->alone_until_ns = now + cpu->alone_ns;
 }
 
 /* Items [0, n) in contiguous ranges that begin at multiples of `unit`, one range a thread. */
-#define SPREAD(cpu, n, unit, item_ns, call)                                                        \
-    do {                                                                                           \
-        const int64_t n_ = (n), unit_ = (unit), blocks_ = (n_ + unit_ - 1) / unit_;                \
-        const int threads_ = threads_for((cpu), blocks_, (item_ns) * (double)unit_);               \
-        if (threads_ == 1) {                                                                       \
-            const int64_t i0 = 0, i1 = n_;                                                         \
-            call;                                                                                  \
-        } else {                                                                                   \
-            _Pragma("omp parallel num_threads(threads_)") {                                        \
-                const int64_t t_ = omp_get_thread_num(), nt_ = omp_get_num_threads();              \
-                const int64_t i0 = blocks_ * t_ / nt_ * unit_, to_ = blocks_ * (t_ + 1) / nt_;     \
-                const int64_t i1 = to_ == blocks_ ? n_ : to_ * unit_;                              \
-                if (i0 < i1)                                                                       \
-                    call;                                                                          \
-            }                                                                                      \
-        }                                                                                          \
+#define SPREAD(cpu, n, unit, item_ns, call)                                                    \
+    do {                                                                                       \
+        const int64_t n_ = (n), unit_ = (unit), blocks_ = (n_ + unit_ - 1) / unit_;            \
+        const double work_ = (item_ns) * (double)n_;                                           \
+        double start_ = 0;                                                                     \
+        const int threads_ = threads_for((cpu), blocks_, work_, &start_);                      \
+        if (threads_ == 1) {                                                                   \
+            const int64_t i0 = 0, i1 = n_;                                                     \
+            call;                                                                              \
+        } else {                                                                               \
+            _Pragma("omp parallel num_threads(threads_)") {                                    \
+                const int64_t t_ = omp_get_thread_num(), nt_ = omp_get_num_threads();          \
+                const int64_t i0 = blocks_ * t_ / nt_ * unit_, to_ = blocks_ * (t_ + 1) / nt_; \
+                const int64_t i1 = to_ == blocks_ ? n_ : to_ * unit_;                          \
+                if (i0 < i1)                                                                   \
+                    call;                                                                      \
+            }                                                                                  \
+            crowded((cpu), start_, work_);                                                     \
+        }                                                                                      \
     } while (0)
 
 /* Keeps the first failure for sync; returns 1 when the launch must not run. */
-#define REFUSE(cpu, wrong, ...)                                                                    \
-    do {                                                                                           \
-        if (wrong) {                                                                               \
-            if ((cpu)->err.code == LS_OK)                                                          \
-                ls_fail(&(cpu)->err, LS_ERR_SHAPE, __VA_ARGS__);                                   \
-            return;                                                                                \
-        }                                                                                          \
+#define REFUSE(cpu, wrong, ...)                                  \
+    do {                                                         \
+        if (wrong) {                                             \
+            if ((cpu)->err.code == LS_OK)                        \
+                ls_fail(&(cpu)->err, LS_ERR_SHAPE, __VA_ARGS__); \
+            return;                                              \
+        }                                                        \
     } while (0)
 
-static int known_dtype(ls_dtype t) { return t == LS_F32 || t == LS_BF16 || t == LS_F16; }
+static int known_dtype(ls_dtype t) {
+    return t == LS_F32 || t == LS_BF16 || t == LS_F16;
+}
 
-/* ---- memory ------------------------------------------------------------------------------------ */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 static ls_status cpu_alloc(ls_backend *be, size_t bytes, void **out, ls_err *err) {
     (void)be;
@@ -67,7 +106,8 @@ static ls_status cpu_alloc(ls_backend *be, size_t bytes, void **out, ls_err *err
     if (bytes > SIZE_MAX - 64 || posix_memalign(&p, 64, bytes ? (bytes + 63) / 64 * 64 : 64) != 0)
         return ls_fail(err, LS_ERR_MEMORY, "no memory for %zu bytes", bytes);
 #ifdef LS_POISON
-    memset(p, 0xff, bytes ? (bytes + 63) / 64 * 64 : 64); /* NaN in every float type, -1 in integers */
+    memset(p, 0xff,
+           bytes ? (bytes + 63) / 64 * 64 : 64); /* NaN in every float type, -1 in integers */
 #endif
     *out = p;
     return LS_OK;
@@ -103,15 +143,17 @@ static ls_status cpu_sync(ls_backend *be, ls_err *err) {
     cpu->err = (ls_err){0};
     return status;
 }
-static void cpu_destroy(ls_backend *be) { free(be); }
+static void cpu_destroy(ls_backend *be) {
+    free(be);
+}
 
-/* ---- launchers: costs in ns are rough, they only decide whether threads are woken ---------------- */
+/* ---- launchers: costs in ns are rough, they only decide whether threads are woken ------------ */
 
 static void ls_linear_cpu(ls_backend *be, const ls_linear_args *a) {
     cpu_backend *cpu = cpu_of(be);
     REFUSE(cpu, a->w.n_in < 1 || a->w.n_out < 0 || a->n_rows < 0 || !known_dtype(a->w.dtype),
            "linear: weights [%d, %d] for %d rows", (int)a->w.n_out, (int)a->w.n_in, (int)a->n_rows);
-    SPREAD(cpu, a->w.n_out, cpu->bodies->linear_block, 0.1 * a->w.n_in * (1 + 0.25 * a->n_rows),
+    SPREAD(cpu, a->w.n_out, cpu->bodies->linear_unit, 0.1 * a->w.n_in * (1 + 0.25 * a->n_rows),
            cpu->bodies->linear(a, (int)i0, (int)i1));
 }
 
@@ -153,7 +195,8 @@ static void ls_kv_store_cpu(ls_backend *be, const ls_kv_store_args *a) {
 
 static void ls_silu_mul_cpu(ls_backend *be, const ls_silu_mul_args *a) {
     cpu_backend *cpu = cpu_of(be);
-    REFUSE(cpu, a->dim < 1 || a->n_rows < 0, "silu_mul: %d rows of %d", (int)a->n_rows, (int)a->dim);
+    REFUSE(cpu, a->dim < 1 || a->n_rows < 0, "silu_mul: %d rows of %d", (int)a->n_rows,
+           (int)a->dim);
     SPREAD(cpu, a->n_rows, 1, 1.5 * a->dim, cpu->bodies->silu_mul(a, (int)i0, (int)i1));
 }
 
@@ -194,7 +237,9 @@ static void ls_attn_cpu(ls_backend *be, const ls_attn_args *a) {
 
 static void ls_stats_cpu(ls_backend *be, const ls_stats_args *a) {
     cpu_backend *cpu = cpu_of(be);
-    REFUSE(cpu, a->n_vocab < 1 || a->n_vocab > LS_STAT_SEGMENTS * LS_SEGMENT || a->ld_logits < a->n_vocab,
+    REFUSE(cpu,
+           a->n_vocab < 1 || a->n_vocab > LS_STAT_SEGMENTS * LS_SEGMENT ||
+               a->ld_logits < a->n_vocab,
            "statistics: %d tokens in rows of %d, must be 1 to %d", (int)a->n_vocab,
            (int)a->ld_logits, LS_STAT_SEGMENTS * LS_SEGMENT);
     REFUSE(cpu, a->n_top < 0 || a->n_top > LS_TOP_MAX || a->n_rows < 0,
@@ -217,7 +262,7 @@ static void ls_choose_cpu(ls_backend *be, const ls_choose_args *a) {
     SPREAD(cpu, a->n_rows, 1, 4.0 * a->n_vocab, cpu->bodies->choose(a, (int)i0, (int)i1));
 }
 
-/* ---- create ---------------------------------------------------------------------------------------- */
+/* ---- create ---------------------------------------------------------------------------------- */
 
 static int has_avx2(void) {
 #if defined(__x86_64__) || defined(__i386__)
@@ -250,7 +295,8 @@ ls_status ls_cpu_create(ls_cpu_options options, ls_backend **out, ls_err *err) {
     if (options.n_threads < 0 || options.n_threads > 1024)
         return ls_fail(err, LS_ERR_INPUT, "%d threads: use 1 to 1024, or 0 for all processors",
                        (int)options.n_threads);
-    if (options.simd != LS_SIMD_AUTO && options.simd != LS_SIMD_PLAIN && options.simd != LS_SIMD_AVX2)
+    if (options.simd != LS_SIMD_AUTO && options.simd != LS_SIMD_PLAIN &&
+        options.simd != LS_SIMD_AVX2)
         return ls_fail(err, LS_ERR_INPUT, "simd %d is unknown: use auto, plain or avx2",
                        (int)options.simd);
 #ifdef LS_HAVE_AVX2

@@ -9,7 +9,7 @@
 
 typedef struct ls_cpu_bodies {
     const char *name;
-    int linear_block; /* outputs a range should be a multiple of */
+    int linear_unit; /* outputs: ranges begin at multiples of it */
     void (*linear)(const ls_linear_args *, int n0, int n1);
     void (*embed)(const ls_embed_args *, int r0, int r1);
     void (*rmsnorm)(const ls_rmsnorm_args *, int r0, int r1);

@@ -11,16 +11,17 @@
 #include "stats.body.h"
 
 static void run_linear(const ls_linear_args *a, int n0, int n1) {
-    for (int n = n0; n < n1; n += LS_LINEAR_BLOCK)
-        for (int r = 0; r < a->n_rows; r += LS_LINEAR_PASS)
-            ls_body_linear(a, n, ls_min_i(n1, n + LS_LINEAR_BLOCK), r,
-                           ls_min_i(a->n_rows, r + LS_LINEAR_PASS));
+    const int64_t row = (int64_t)a->w.n_in * (int64_t)ls_dtype_bytes(a->w.dtype);
+    const int units = (int)(LS_LINEAR_BYTES / row) / LS_LINEAR_UNIT;
+    const int block = (units > 0 ? units : 1) * LS_LINEAR_UNIT;
+    for (int n = n0; n < n1; n += block)
+        ls_body_linear(a, n, ls_min_i(n1, n + block), 0, a->n_rows);
 }
 
-#define LS_RUN_ROWS(op)                                                                            \
-    static void run_##op(const ls_##op##_args *a, int r0, int r1) {                                \
-        for (int r = r0; r < r1; r++)                                                              \
-            ls_body_##op(a, r);                                                                    \
+#define LS_RUN_ROWS(op)                                             \
+    static void run_##op(const ls_##op##_args *a, int r0, int r1) { \
+        for (int r = r0; r < r1; r++)                               \
+            ls_body_##op(a, r);                                     \
     }
 LS_RUN_ROWS(embed)
 LS_RUN_ROWS(rope)
@@ -79,7 +80,7 @@ static void run_choose(const ls_choose_args *a, int r0, int r1) {
 
 static void run_words(const ls_draw *d, uint32_t first, uint32_t *out, int n) {
     for (int k = 0; k < n; k += 4 * LS_LANES)
-        LS_FOR_PARTS(i) {
+        LS_FOR_PARTS (i) {
             part_i32 word[4];
             part_philox(part_iadd(part_iset((int32_t)(first / 4) + k / 4), part_iota(i)), d, word);
             for (int q = 0; q < 4; q++) {
@@ -103,7 +104,7 @@ static void run_log(const float *x, float *out, int n) {
 
 const ls_cpu_bodies LS_CPU_TABLE = {
     .name = LS_CPU_NAME,
-    .linear_block = LS_LINEAR_BLOCK,
+    .linear_unit = LS_LINEAR_UNIT,
     .linear = run_linear,
     .embed = run_embed,
     .rmsnorm = run_rmsnorm,

@@ -19,8 +19,10 @@ LS_FN void part_philox(part_i32 c, const ls_draw *d, part_i32 out[4]) {
     out[2] = part_iset((int32_t)d->sequence);
     out[3] = part_iset((int32_t)d->purpose_salt);
     for (int round = 0; round < 10; round++) {
-        const part_i32 hi0 = part_umulhi(out[0], 0xD2511F53u), lo0 = part_umullo(out[0], 0xD2511F53u);
-        const part_i32 hi1 = part_umulhi(out[2], 0xCD9E8D57u), lo1 = part_umullo(out[2], 0xCD9E8D57u);
+        const part_i32 hi0 = part_umulhi(out[0], 0xD2511F53u),
+                       lo0 = part_umullo(out[0], 0xD2511F53u);
+        const part_i32 hi1 = part_umulhi(out[2], 0xCD9E8D57u),
+                       lo1 = part_umullo(out[2], 0xCD9E8D57u);
         out[0] = part_ixor(part_ixor(hi1, out[1]), part_iset((int32_t)k0));
         out[2] = part_ixor(part_ixor(hi0, out[3]), part_iset((int32_t)k1));
         out[1] = lo1;
@@ -44,7 +46,7 @@ typedef struct ls_best {
 
 LS_FN ls_best ls_best_none(void) {
     ls_best b;
-    LS_FOR_PARTS(i) {
+    LS_FOR_PARTS (i) {
         b.key.p[i] = part_iset(INT32_MIN);
         b.id.p[i] = part_iset(INT32_MAX);
     }
@@ -60,8 +62,9 @@ LS_FN void ls_best_meet(ls_best *b, int i, part_i32 key, part_i32 id) {
 LS_FN int32_t ls_best_of(const ls_best *b, int32_t *id) {
     const int32_t key = lane_hmax_i(b->key.p);
     lane_i32 who;
-    LS_FOR_PARTS(i)
-    who.p[i] = part_iselect(part_ieq(b->key.p[i], part_iset(key)), b->id.p[i], part_iset(INT32_MAX));
+    LS_FOR_PARTS (i)
+        who.p[i] =
+            part_iselect(part_ieq(b->key.p[i], part_iset(key)), b->id.p[i], part_iset(INT32_MAX));
     *id = lane_hmin_i(who.p);
     return key;
 }
@@ -70,7 +73,7 @@ LS_FN part_i32 ls_best_key(part_f32 v, part_i32 kept) {
     return part_iselect(kept, part_order(part_add(v, part_set(0.0f))), part_iset(INT32_MIN));
 }
 
-/* ---- choose: a draw from weights that need not be normalised -------------------------------------- */
+/* ---- choose: a draw from weights that need not be normalised --------------------------------- */
 
 typedef struct ls_choose_mem {
     int32_t key[LS_STAT_SEGMENTS], id[LS_STAT_SEGMENTS];
@@ -80,11 +83,11 @@ LS_FN void ls_body_choose(const ls_choose_args *a, int r, ls_choose_mem *mem) {
     const int n = a->n_vocab, n_seg = ls_ceil_div(n, LS_SEGMENT);
     const float *w = a->weight + (size_t)r * (size_t)n;
     const ls_draw draw = a->draw[r];
-    LS_WARPS(s, n_seg) {
+    LS_WARPS (s, n_seg) {
         ls_best best = ls_best_none();
         const int end = ls_min_i(n, (s + 1) * LS_SEGMENT);
         for (int k = s * LS_SEGMENT; k < end; k += 4 * LS_LANES)
-            LS_FOR_PARTS(i) {
+            LS_FOR_PARTS (i) {
                 const part_i32 lane = part_iota(i);
                 part_f32 x[4];
                 part_i32 word[4];

@@ -4,15 +4,13 @@
  *         first one starts the sum; `add` comes last. A step past K reads +0 on both sides.
  * Tile    N outputs and M rows, P parts of a warp at a time: loop bounds for registers and caches,
  *         and no more. Every (output, row) has accumulators of its own, so the tile is not in the
- *         result. Rows share the weight loads.
+ *         result. Rows share the weight loads. LS_LINEAR_TILES of the tile language lists them.
  * Cost    n_out * n_in weights read once a call, n_out * n_in * rows fma. */
 #ifndef LS_LINEAR_BODY_H
 #define LS_LINEAR_BODY_H
 
 #include "backend.h"
 #include "tile.h"
-
-#define LS_LINEAR_PASS 8 /* most rows a block handles at once */
 
 /* Rows of the next tile when `left` rows are left. */
 LS_FN int ls_linear_take(int left) {
@@ -22,110 +20,122 @@ LS_FN int ls_linear_take(int left) {
     return m;
 }
 
-/* Lane sums of one segment, k0 <= k < k1, of outputs n0.. and rows r0..: sum[n * M + m]. `ahead` is
- * how many weights further the prefetch looks. */
-LS_FN void ls_linear_segment(const ls_linear_args *a, int n0, int r0, int k0, int k1, size_t ahead,
-                             const int N, const int M, const int P, const ls_dtype t, float *sum) {
-    const size_t K = (size_t)a->w.n_in;
-    const size_t w0 = (size_t)n0 * K;
+/* Lane sums of one segment, k0 <= k < k1, of outputs n0, n0 + step, ... and rows r0..:
+ * sum[n * M + m]. */
+LS_FN void ls_linear_segment(const ls_linear_args *a, int n0, int step, int r0, int k0, int k1,
+                             size_t ahead, const int N, const int M, const int P, const ls_dtype t,
+                             float *sum) {
+    const size_t K = (size_t)a->w.n_in, across = (size_t)step * K, w0 = (size_t)n0 * K;
     const float *x0 = a->x + (size_t)r0 * K;
     const int whole = k0 + (k1 - k0) / LS_LANES * LS_LANES;
     lane_f32 lanes[LS_LINEAR_TILE];
 
     for (int p0 = 0; p0 < LS_PARTS; p0 += P) {
         part_f32 acc[LS_LINEAR_TILE * LS_LINEAR_PARTS];
-        LS_UNROLL for (int i = 0; i < N * M * P; i++) acc[i] = part_set(0.0f);
+        LS_UNROLLED (i, N * M * P)
+            acc[i] = part_set(0.0f);
+        /* each part fetches its share of the lines ahead */
+        for (int k = k0 + p0 / P * LS_LANES; k < whole; k += LS_LANES * (LS_PARTS / P))
+            LS_UNROLLED (n, N)
+                part_prefetch((const char *)a->w.data +
+                              (w0 + (size_t)n * across + (size_t)k) * ls_dtype_bytes(t) + ahead);
         for (int k = k0; k < whole; k += LS_LANES) {
-            if (ahead && (P == LS_PARTS || (k / LS_LANES & 3) == p0))
-                LS_UNROLL for (int n = 0; n < N; n++) part_prefetch(
-                    (const char *)a->w.data + (w0 + ahead + (size_t)n * K + (size_t)k) * ls_dtype_bytes(t));
-            LS_UNROLL for (int p = 0; p < P; p++) {
+            LS_UNROLLED (p, P) {
                 part_f32 w[LS_LINEAR_TILE];
-                LS_UNROLL for (int n = 0; n < N; n++) w[n] =
-                    part_load(a->w.data, w0 + (size_t)n * K + (size_t)k, t, p0 + p);
-                LS_UNROLL for (int m = 0; m < M; m++) {
+                LS_UNROLLED (n, N)
+                    w[n] = part_load(a->w.data, w0 + (size_t)n * across + (size_t)k, t, p0 + p);
+                LS_UNROLLED (m, M) {
                     const part_f32 x = part_load(x0 + (size_t)m * K, (size_t)k, LS_F32, p0 + p);
-                    LS_UNROLL for (int n = 0; n < N; n++) acc[(n * M + m) * P + p] =
-                        part_fma(w[n], x, acc[(n * M + m) * P + p]);
+                    LS_UNROLLED (n, N)
+                        acc[(n * M + m) * P + p] = part_fma(w[n], x, acc[(n * M + m) * P + p]);
                 }
             }
         }
         if (whole < k1) /* the last, partial step of a K that is no multiple of 32 */
-            LS_UNROLL for (int p = 0; p < P; p++) LS_UNROLL for (int i = 0; i < N * M; i++) {
-                const int n = i / M, m = i % M;
-                const part_f32 w = part_load_n(a->w.data, w0 + (size_t)n * K + (size_t)whole,
-                                               k1 - whole, t, p0 + p);
-                const part_f32 x =
-                    part_load_n(x0 + (size_t)m * K, (size_t)whole, k1 - whole, LS_F32, p0 + p);
-                acc[i * P + p] = part_fma(w, x, acc[i * P + p]);
-            }
-        LS_UNROLL for (int i = 0; i < N * M; i++)
-            LS_UNROLL for (int p = 0; p < P; p++) lanes[i].p[p0 + p] = acc[i * P + p];
+            LS_UNROLLED (p, P)
+                LS_UNROLLED (i, N * M) {
+                    const size_t n = (size_t)(i / M), m = (size_t)(i % M), k = (size_t)whole;
+                    const part_f32 w =
+                        part_load_n(a->w.data, w0 + n * across + k, k1 - whole, t, p0 + p);
+                    const part_f32 x = part_load_n(x0 + m * K, k, k1 - whole, LS_F32, p0 + p);
+                    acc[i * P + p] = part_fma(w, x, acc[i * P + p]);
+                }
+        LS_UNROLLED (i, N * M)
+            LS_UNROLLED (p, P)
+                lanes[i].p[p0 + p] = acc[i * P + p];
     }
-    LS_UNROLL for (int i = 0; i < N * M; i += 8)
+    LS_UNROLL
+    for (int i = 0; i < N * M; i += 8)
         lane_sums_parts(lanes[i].p, N * M - i < 8 ? N * M - i : 8, sum + i);
 }
 
-/* One segment of outputs [n0, n1) for M rows, added to y[output - n0, row - r0]. */
-LS_FN void ls_linear_rows(const ls_linear_args *a, int n0, int n1, int r0, int r, int k0, const int N,
-                          const int M, const int P, const ls_dtype t, float *y) {
-    const int k1 = ls_min_i(a->w.n_in, k0 + LS_SEGMENT);
-    float sum[LS_LINEAR_TILE];
-    for (int n = n0; n < n1;) {
-        const int tile = n1 - n >= N ? N : 1;
-        if (tile == N)
-            ls_linear_segment(a, n, r, k0, k1, r == r0 ? (size_t)N * (size_t)a->w.n_in : 0, N, M, P,
-                              t, sum);
-        else
-            ls_linear_segment(a, n, r, k0, k1, 0, 1, M, P, t, sum);
-        for (int i = 0; i < tile * M; i++) {
-            float *to = y + (n - n0 + i / M) * LS_LINEAR_PASS + (r - r0 + i % M);
-            *to = k0 == 0 ? sum[i] : *to + sum[i];
+/* Outputs n, n + step, ... (N of them) for rows r .. r + M - 1: all segments, then `add`. */
+LS_FN void ls_linear_tile(const ls_linear_args *a, int n0, int step, int r0, size_t ahead,
+                          const int N, const int M, const int P, const ls_dtype t) {
+    float y[LS_LINEAR_TILE] = {0}, sum[LS_LINEAR_TILE + 7]; /* sums come in groups of 8 */
+    for (int k0 = 0; k0 < a->w.n_in; k0 += LS_SEGMENT) {
+        ls_linear_segment(a, n0, step, r0, k0, ls_min_i(a->w.n_in, k0 + LS_SEGMENT), ahead, N, M, P,
+                          t, sum);
+        LS_UNROLLED (i, N * M)
+            y[i] = k0 == 0 ? sum[i] : y[i] + sum[i];
+    }
+    const size_t ld = (size_t)a->w.n_out, at = (size_t)r0 * ld + (size_t)n0;
+    float *to = a->y + at;
+    const float *add = a->add ? a->add + at : NULL;
+    LS_LANE0 {
+        LS_UNROLLED (i, N * M) {
+            const size_t e = (size_t)(i % M) * ld + (size_t)(i / M * step);
+            to[e] = add ? y[i] + add[e] : y[i];
         }
-        n += tile;
     }
 }
 
+/* Outputs [n0, n1) for M rows. The outputs of a tile lie `step` apart: N streams, each of whole
+ * consecutive rows, are what the hardware prefetches best. */
+LS_FN void ls_linear_rows(const ls_linear_args *a, int n0, int n1, int r, size_t ahead, const int N,
+                          const int M, const int P, const ls_dtype t) {
+    const int step = (n1 - n0) / N;
+    for (int n = n0; n < n0 + step; n++)
+        ls_linear_tile(a, n, step, r, ahead, N, M, P, t);
+    for (int n = n0 + step * N; n < n1; n++)
+        ls_linear_tile(a, n, 0, r, ahead, 1, M, P, t);
+}
+
 /* One function for each tile and storage type: both are constants inside it. */
-#define LS_LINEAR_INSTANCE(M, N, P, T)                                                             \
-    LS_INSTANCE void ls_linear_rows_##M##_##T(const ls_linear_args *a, int n0, int n1, int r0,     \
-                                              int r, int k0, float *y) {                           \
-        ls_linear_rows(a, n0, n1, r0, r, k0, N, M, P, T, y);                                       \
+#define LS_LINEAR_INSTANCE(M, N, P, T)                                                        \
+    LS_INSTANCE void ls_linear_rows_##M##_##T(const ls_linear_args *a, int n0, int n1, int r, \
+                                              size_t ahead) {                                 \
+        ls_linear_rows(a, n0, n1, r, ahead, N, M, P, T);                                      \
     }
-#define LS_LINEAR_INSTANCES(M, N, P)                                                               \
-    LS_LINEAR_INSTANCE(M, N, P, LS_F32)                                                            \
-    LS_LINEAR_INSTANCE(M, N, P, LS_BF16)                                                           \
-    LS_LINEAR_INSTANCE(M, N, P, LS_F16)                                                            \
-    LS_FN void ls_linear_rows_##M(const ls_linear_args *a, int n0, int n1, int r0, int r, int k0,  \
-                                  float *y) {                                                      \
-        if (a->w.dtype == LS_F32)                                                                  \
-            ls_linear_rows_##M##_LS_F32(a, n0, n1, r0, r, k0, y);                                  \
-        else if (a->w.dtype == LS_BF16)                                                            \
-            ls_linear_rows_##M##_LS_BF16(a, n0, n1, r0, r, k0, y);                                 \
-        else                                                                                       \
-            ls_linear_rows_##M##_LS_F16(a, n0, n1, r0, r, k0, y);                                  \
+#define LS_LINEAR_INSTANCES(M, N, P)                                                              \
+    LS_LINEAR_INSTANCE(M, N, P, LS_F32)                                                           \
+    LS_LINEAR_INSTANCE(M, N, P, LS_BF16)                                                          \
+    LS_LINEAR_INSTANCE(M, N, P, LS_F16)                                                           \
+    LS_FN void ls_linear_rows_##M(const ls_linear_args *a, int n0, int n1, int r, size_t ahead) { \
+        if (a->w.dtype == LS_F32)                                                                 \
+            ls_linear_rows_##M##_LS_F32(a, n0, n1, r, ahead);                                     \
+        else if (a->w.dtype == LS_BF16)                                                           \
+            ls_linear_rows_##M##_LS_BF16(a, n0, n1, r, ahead);                                    \
+        else                                                                                      \
+            ls_linear_rows_##M##_LS_F16(a, n0, n1, r, ahead);                                     \
     }
 LS_LINEAR_TILES(LS_LINEAR_INSTANCES)
 
-/* Outputs [n0, n1), at most LS_LINEAR_BLOCK, for rows [r0, r1), at most LS_LINEAR_PASS. Segments are
- * the outer loop: a segment of a few rows of x stays in the nearest cache. */
+/* Outputs [n0, n1) for rows [r0, r1), a tile of rows after the other: the weights of a block come
+ * from memory once and then from the cache. While they do, the prefetch is free to look further: at
+ * the same place of the next block, so that memory is never idle. */
 LS_FN void ls_body_linear(const ls_linear_args *a, int n0, int n1, int r0, int r1) {
-    float y[LS_LINEAR_BLOCK * LS_LINEAR_PASS];
-    for (int k0 = 0; k0 < a->w.n_in; k0 += LS_SEGMENT)
-        for (int r = r0, m; r < r1; r += m) {
-            m = ls_linear_take(r1 - r);
-            switch (m) {
-#define LS_LINEAR_CASE(M, N, P)                                                                    \
-    case M:                                                                                        \
-        ls_linear_rows_##M(a, n0, n1, r0, r, k0, y);                                               \
+    const size_t block = (size_t)(n1 - n0) * (size_t)a->w.n_in * ls_dtype_bytes(a->w.dtype);
+    for (int r = r0, m; r < r1; r += m) {
+        const size_t ahead = r == r0 ? LS_LINEAR_AHEAD : block;
+        m = ls_linear_take(r1 - r);
+        switch (m) {
+#define LS_LINEAR_CASE(M, N, P)                  \
+    case M:                                      \
+        ls_linear_rows_##M(a, n0, n1, r, ahead); \
         break;
-                LS_LINEAR_TILES(LS_LINEAR_CASE)
-            }
+            LS_LINEAR_TILES(LS_LINEAR_CASE)
         }
-    LS_LANE0 for (int r = r0; r < r1; r++) for (int n = n0; n < n1; n++) {
-        const size_t at = (size_t)r * (size_t)a->w.n_out + (size_t)n;
-        const float v = y[(n - n0) * LS_LINEAR_PASS + (r - r0)];
-        a->y[at] = a->add ? v + a->add[at] : v;
     }
 }
 

@@ -12,7 +12,7 @@
 #include "tile.h"
 
 LS_FN part_f32 part_exp(part_f32 x) {
-    const float magic = 0x1.8p23f; /* adding it rounds to an integer, kept in the low bits */
+    const float magic = 0x1.8p23f;      /* adding it rounds to an integer, kept in the low bits */
     x = part_max(part_set(-105.0f), x); /* in this order a NaN stays one */
     x = part_min(part_set(89.0f), x);
     const part_f32 t = part_fma(x, part_set(0x1.715476p+0f), part_set(magic));
@@ -60,15 +60,21 @@ LS_FN part_f32 part_log(part_f32 x) {
 }
 
 LS_FN lane_f32 lane_exp(lane_f32 a) {
-    LS_FOR_PARTS(i) a.p[i] = part_exp(a.p[i]);
+    LS_FOR_PARTS (i)
+        a.p[i] = part_exp(a.p[i]);
     return a;
 }
 LS_FN lane_f32 lane_log(lane_f32 a) {
-    LS_FOR_PARTS(i) a.p[i] = part_log(a.p[i]);
+    LS_FOR_PARTS (i)
+        a.p[i] = part_log(a.p[i]);
     return a;
 }
 /* of one uniform value */
-LS_FN float ls_exp(float a) { return part_first(part_exp(part_set(a))); }
-LS_FN float ls_log(float a) { return part_first(part_log(part_set(a))); }
+LS_FN float ls_exp(float a) {
+    return part_first(part_exp(part_set(a)));
+}
+LS_FN float ls_log(float a) {
+    return part_first(part_log(part_set(a)));
+}
 
 #endif

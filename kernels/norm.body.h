@@ -17,7 +17,7 @@ LS_FN void ls_body_rmsnorm(const ls_rmsnorm_args *a, int r, ls_norm_mem *mem) {
     const int D = a->dim, n_seg = ls_ceil_div(D, LS_SEGMENT);
     const float *x = a->x + (size_t)r * (size_t)D;
     float *y = a->y + (size_t)r * (size_t)D;
-    LS_WARPS(s, n_seg) {
+    LS_WARPS (s, n_seg) {
         lane_f32 acc = lane_set(0.0f);
         const int k1 = ls_min_i(D, (s + 1) * LS_SEGMENT);
         for (int k = s * LS_SEGMENT; k < k1; k += LS_LANES) {
@@ -33,7 +33,7 @@ LS_FN void ls_body_rmsnorm(const ls_rmsnorm_args *a, int r, ls_norm_mem *mem) {
         total = total + mem->sum[s];
     const float root = ls_sqrt(total / (float)D + a->eps);
     const lane_f32 d = lane_set(root);
-    LS_WARPS(i, ls_ceil_div(D, LS_LANES)) {
+    LS_WARPS (i, ls_ceil_div(D, LS_LANES)) {
         const int k = i * LS_LANES, n = D - k;
         const lane_f32 w = lane_load_n(a->w, (size_t)k, n, a->w_dtype);
         lane_store_n(y + k, n, lane_mul(lane_div(lane_load_n(x, (size_t)k, n, LS_F32), d), w));

@@ -26,8 +26,9 @@ LS_FN void ls_body_rope(const ls_rope_args *a, int r) {
     const int pos = a->pos[r], half = a->head_dim / 2;
     if (pos < 0 || pos >= a->n_pos)
         return;
-    const float *cos = a->cos + (size_t)pos * (size_t)half, *sin = a->sin + (size_t)pos * (size_t)half;
-    LS_WARPS(h, a->n_heads + a->n_kv) {
+    const float *cos = a->cos + (size_t)pos * (size_t)half,
+                *sin = a->sin + (size_t)pos * (size_t)half;
+    LS_WARPS (h, a->n_heads + a->n_kv) {
         const int g = h - a->n_heads;
         float *x = g < 0 ? a->q + ((size_t)r * (size_t)a->n_heads + (size_t)h) * (size_t)a->head_dim
                          : a->k + ((size_t)r * (size_t)a->n_kv + (size_t)g) * (size_t)a->head_dim;

@@ -1,7 +1,7 @@
 /* rows.body.h - bodies that move one row: embedding, gather, the store into the cache, and
  * SiLU(gate) * up.
  * N-EMB   widening is exact. A token outside the table gives a row of zeros.
- * N-KV    rounded to the cache's type, nearest, ties to even. A slot outside the pool stores nothing.
+ * N-KV    rounded to the cache's type, nearest even. A slot outside the pool stores nothing.
  * N-SILU  silu(a) = a / (1 + exp(-a)), then times up, each rounded; exp is N-EXP. */
 #ifndef LS_ROWS_BODY_H
 #define LS_ROWS_BODY_H
@@ -15,17 +15,18 @@ LS_FN void ls_body_embed(const ls_embed_args *a, int r) {
     const int D = a->table.n_in, token = a->token[r];
     const int known = token >= 0 && token < a->table.n_out;
     float *x = a->x + (size_t)r * (size_t)D;
-    LS_WARPS(i, ls_ceil_div(D, LS_LANES)) {
+    LS_WARPS (i, ls_ceil_div(D, LS_LANES)) {
         const int k = i * LS_LANES;
         const size_t at = known ? (size_t)token * (size_t)D + (size_t)k : 0;
-        lane_store_n(x + k, D - k, lane_load_n(a->table.data, at, known ? D - k : 0, a->table.dtype));
+        lane_store_n(x + k, D - k,
+                     lane_load_n(a->table.data, at, known ? D - k : 0, a->table.dtype));
     }
 }
 
 LS_FN void ls_body_gather(const ls_gather_args *a, int i) {
     const float *x = a->x + (size_t)a->index[i] * (size_t)a->dim;
     float *y = a->y + (size_t)i * (size_t)a->dim;
-    LS_WARPS(j, ls_ceil_div(a->dim, LS_LANES)) {
+    LS_WARPS (j, ls_ceil_div(a->dim, LS_LANES)) {
         const int k = j * LS_LANES;
         lane_store_n(y + k, a->dim - k, lane_load_n(x, (size_t)k, a->dim - k, LS_F32));
     }
@@ -42,9 +43,9 @@ LS_FN void ls_body_kv_store(const ls_kv_store_args *a, int r) {
     if (slot < 0 || slot >= a->n_slots)
         return;
     const size_t from = (size_t)r * (size_t)n, to = (size_t)slot * (size_t)n;
-    LS_WARPS(i, ls_ceil_div(n, LS_LANES)) {
+    LS_WARPS (i, ls_ceil_div(n, LS_LANES)) {
         const int e0 = i * LS_LANES;
-        LS_EACH(e, ls_min_i(LS_LANES, n - e0)) {
+        LS_EACH (e, ls_min_i(LS_LANES, n - e0)) {
             const size_t k = (size_t)(e0 + e);
             ls_kv_put(a->k_pool, to + k, a->kv_dtype, a->k[from + k]);
             ls_kv_put(a->v_pool, to + k, a->kv_dtype, a->v[from + k]);
@@ -56,7 +57,7 @@ LS_FN void ls_body_silu_mul(const ls_silu_mul_args *a, int r) {
     const int F = a->dim;
     const size_t row = (size_t)r * (size_t)F;
     const lane_f32 one = lane_set(1.0f);
-    LS_WARPS(i, ls_ceil_div(F, LS_LANES)) {
+    LS_WARPS (i, ls_ceil_div(F, LS_LANES)) {
         const int k = i * LS_LANES, n = F - k;
         const lane_f32 g = lane_load_n(a->gate + row, (size_t)k, n, LS_F32);
         const lane_f32 u = lane_load_n(a->up + row, (size_t)k, n, LS_F32);

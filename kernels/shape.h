@@ -19,7 +19,9 @@
 
 typedef enum ls_dtype { LS_F32 = 0, LS_BF16 = 1, LS_F16 = 2 } ls_dtype;
 
-LS_SHARED_FN size_t ls_dtype_bytes(ls_dtype t) { return t == LS_F32 ? 4 : 2; }
+LS_SHARED_FN size_t ls_dtype_bytes(ls_dtype t) {
+    return t == LS_F32 ? 4 : 2;
+}
 static inline const char *ls_dtype_name(ls_dtype t) {
     return t == LS_F32 ? "f32" : t == LS_BF16 ? "bf16" : "f16";
 }

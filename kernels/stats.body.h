@@ -45,7 +45,7 @@ LS_FN part_i32 ls_warped_keys(const ls_stats_row *row, int k, int end, int i, pa
                         part_iset(INT32_MIN));
 }
 
-/* ---- logits: the maximum, and what must not be there -------------------------------------------- */
+/* ---- logits: the maximum, and what must not be there ----------------------------------------- */
 
 LS_FN part_i32 ls_logit_keys(const ls_stats_row *row, int k, int end, int i, part_f32 *x) {
     *x = end - k >= LS_LANES ? part_load(row->x, (size_t)k, LS_F32, i)
@@ -57,12 +57,12 @@ LS_FN part_i32 ls_logit_keys(const ls_stats_row *row, int k, int end, int i, par
 LS_FN void ls_stats_logits(const ls_stats_row *row, int s, ls_stats_mem *mem) {
     lane_i32 top, bad;
     const int end = ls_min_i(row->n, (s + 1) * LS_SEGMENT);
-    LS_FOR_PARTS(i) {
+    LS_FOR_PARTS (i) {
         top.p[i] = part_iset(INT32_MIN);
         bad.p[i] = part_iset(0);
     }
     for (int k = s * LS_SEGMENT; k < end; k += LS_LANES)
-        LS_FOR_PARTS(i) {
+        LS_FOR_PARTS (i) {
             part_f32 x;
             const part_i32 key = ls_logit_keys(row, k, end, i, &x);
             const part_i32 nan = part_iand(part_nan(x), part_iset(LS_ROW_NAN));
@@ -71,7 +71,8 @@ LS_FN void ls_stats_logits(const ls_stats_row *row, int s, ls_stats_mem *mem) {
             top.p[i] = part_imax(top.p[i], key);
         }
     const int32_t key = lane_hmax_i(top.p), flag = lane_hmax_i(bad.p);
-    LS_FOR_PARTS(i) bad.p[i] = part_iand(bad.p[i], part_iset(LS_ROW_NAN));
+    LS_FOR_PARTS (i)
+        bad.p[i] = part_iand(bad.p[i], part_iset(LS_ROW_NAN));
     const int32_t nan = lane_hmax_i(bad.p);
     LS_LANE0 {
         mem->key[s] = key;
@@ -79,7 +80,7 @@ LS_FN void ls_stats_logits(const ls_stats_row *row, int s, ls_stats_mem *mem) {
     }
 }
 
-/* ---- thresholds ---------------------------------------------------------------------------------- */
+/* ---- thresholds ------------------------------------------------------------------------------ */
 
 /* What is at or above each pivot in segment s: mass (mass != 0) or count. */
 LS_FN void ls_stats_above(const ls_stats_row *row, int s, const int32_t *pivot, int mass,
@@ -87,8 +88,8 @@ LS_FN void ls_stats_above(const ls_stats_row *row, int s, const int32_t *pivot, 
     lane_f32 sum[LS_STAT_PIVOTS];
     lane_i32 count[LS_STAT_PIVOTS];
     const int end = ls_min_i(row->n, (s + 1) * LS_SEGMENT);
-    LS_FOR_PARTS(i) {
-        LS_UNROLL for (int j = 0; j < LS_STAT_PIVOTS; j++) {
+    LS_FOR_PARTS (i) {
+        LS_UNROLLED (j, LS_STAT_PIVOTS) {
             sum[j].p[i] = part_set(0.0f);
             count[j].p[i] = part_iset(0);
         }
@@ -97,16 +98,20 @@ LS_FN void ls_stats_above(const ls_stats_row *row, int s, const int32_t *pivot, 
             const part_i32 key = ls_warped_keys(row, k, end, i, &y);
             if (mass) {
                 const part_i32 e = part_as_i(part_exp(y));
-                LS_UNROLL for (int j = 0; j < LS_STAT_PIVOTS; j++) sum[j].p[i] = part_add(
-                    sum[j].p[i], part_as_f(part_iand(e, part_igt(key, part_iset(pivot[j] - 1)))));
+                LS_UNROLLED (j, LS_STAT_PIVOTS)
+                    sum[j].p[i] =
+                        part_add(sum[j].p[i],
+                                 part_as_f(part_iand(e, part_igt(key, part_iset(pivot[j] - 1)))));
             } else {
-                LS_UNROLL for (int j = 0; j < LS_STAT_PIVOTS; j++) count[j].p[i] =
-                    part_isub(count[j].p[i], part_igt(key, part_iset(pivot[j] - 1)));
+                LS_UNROLLED (j, LS_STAT_PIVOTS)
+                    count[j].p[i] =
+                        part_isub(count[j].p[i], part_igt(key, part_iset(pivot[j] - 1)));
             }
         }
     }
     for (int j = 0; j < LS_STAT_PIVOTS; j++) {
-        const uint32_t total = mass ? ls_bits_of(lane_sum(sum[j])) : (uint32_t)lane_hsum_i(count[j].p);
+        const uint32_t total =
+            mass ? ls_bits_of(lane_sum(sum[j])) : (uint32_t)lane_hsum_i(count[j].p);
         LS_LANE0 mem->w[j][s] = total;
     }
 }
@@ -141,7 +146,8 @@ LS_FN int32_t ls_stats_search(const ls_stats_row *row, int32_t lo, int mass, int
             const int64_t step = range * (j + 1) / (LS_STAT_PIVOTS + 1);
             pivot[j] = (int32_t)(lo + (step < 1 ? 1 : step));
         }
-        LS_WARPS(s, row->n_seg) ls_stats_above(row, s, pivot, mass, mem);
+        LS_WARPS (s, row->n_seg)
+            ls_stats_above(row, s, pivot, mass, mem);
         LS_BARRIER();
         for (int j = 0; j < LS_STAT_PIVOTS; j++) {
             if (!ls_stats_enough(row, mem->w[j], mass, at_least, least)) {
@@ -157,12 +163,13 @@ LS_FN int32_t ls_stats_search(const ls_stats_row *row, int32_t lo, int mass, int
 
 /* The smallest y at or above the floor with exp(y) >= min_p, as an order key. */
 LS_FN int32_t ls_stats_min_p(const ls_stats_row *row, float min_p, ls_stats_mem *mem) {
-    LS_WARPS(s, row->n_seg) {
+    LS_WARPS (s, row->n_seg) {
         lane_i32 least;
-        LS_FOR_PARTS(i) least.p[i] = part_iset(INT32_MAX);
+        LS_FOR_PARTS (i)
+            least.p[i] = part_iset(INT32_MAX);
         const int end = ls_min_i(row->n, (s + 1) * LS_SEGMENT);
         for (int k = s * LS_SEGMENT; k < end; k += LS_LANES)
-            LS_FOR_PARTS(i) {
+            LS_FOR_PARTS (i) {
                 part_f32 y;
                 const part_i32 key = ls_warped_keys(row, k, end, i, &y);
                 const part_i32 in = part_iand(part_igt(key, part_iset(row->floor - 1)),
@@ -186,18 +193,20 @@ LS_FN void ls_stats_filter(ls_stats_row *row, const ls_warp *warp, ls_stats_mem 
         row->floor = ls_stats_search(row, row->floor, 0, warp->top_k, 0.0f, mem);
     if (warp->top_p < 1.0f) {
         const int32_t pivot[LS_STAT_PIVOTS] = {row->floor, 1, 1, 1, 1, 1, 1};
-        LS_WARPS(s, row->n_seg) ls_stats_above(row, s, pivot, 1, mem);
+        LS_WARPS (s, row->n_seg)
+            ls_stats_above(row, s, pivot, 1, mem);
         LS_BARRIER();
         const float least = warp->top_p * ls_stats_total(mem->w[0], row->n_seg);
         LS_BARRIER();
         /* exp is 0 below -104: nothing there is missed */
-        row->floor = ls_stats_search(row, ls_max_i(row->floor, ls_order(-104.0f)), 1, 0, least, mem);
+        row->floor =
+            ls_stats_search(row, ls_max_i(row->floor, ls_order(-104.0f)), 1, 0, least, mem);
     }
     if (warp->min_p > 0.0f)
         row->floor = ls_stats_min_p(row, warp->min_p < 1.0f ? warp->min_p : 1.0f, mem);
 }
 
-/* ---- mass, entropy, draw --------------------------------------------------------------------------- */
+/* ---- mass, entropy, draw --------------------------------------------------------------------- */
 
 /* Sums of exp(y) and exp(y) y over the kept tokens of segment s. */
 LS_FN void ls_stats_mass(const ls_stats_row *row, int s, ls_stats_mem *mem) {
@@ -205,7 +214,7 @@ LS_FN void ls_stats_mass(const ls_stats_row *row, int s, ls_stats_mem *mem) {
     const part_f32 zero = part_set(0.0f);
     const int end = ls_min_i(row->n, (s + 1) * LS_SEGMENT);
     for (int k = s * LS_SEGMENT; k < end; k += LS_LANES)
-        LS_FOR_PARTS(i) {
+        LS_FOR_PARTS (i) {
             part_f32 y;
             const part_i32 key = ls_warped_keys(row, k, end, i, &y);
             const part_f32 e =
@@ -226,7 +235,7 @@ LS_FN void ls_stats_draw(const ls_stats_row *row, const ls_draw *draw, int s, ls
     ls_best best = ls_best_none();
     const int end = ls_min_i(row->n, (s + 1) * LS_SEGMENT);
     for (int k = s * LS_SEGMENT; k < end; k += 4 * LS_LANES)
-        LS_FOR_PARTS(i) {
+        LS_FOR_PARTS (i) {
             const part_i32 lane = part_iota(i);
             part_f32 x[4];
             part_i32 word[4];
@@ -248,21 +257,22 @@ LS_FN void ls_stats_draw(const ls_stats_row *row, const ls_draw *draw, int s, ls
     }
 }
 
-/* ---- the largest logits ------------------------------------------------------------------------- */
+/* ---- the largest logits ---------------------------------------------------------------------- */
 
 /* The largest logit that comes after (key, id) in segment s: largest first, lowest id first. */
 LS_FN int32_t ls_stats_next(const ls_stats_row *row, int s, int32_t key, int32_t id, int32_t *who) {
     ls_best best = ls_best_none();
     const int end = ls_min_i(row->n, (s + 1) * LS_SEGMENT);
     for (int k = s * LS_SEGMENT; k < end; k += LS_LANES)
-        LS_FOR_PARTS(i) {
+        LS_FOR_PARTS (i) {
             part_f32 x;
             const part_i32 kx = ls_logit_keys(row, k, end, i, &x);
             const part_i32 ix = part_iadd(part_iset(k), part_iota(i));
             const part_i32 less = part_igt(part_iset(key), kx);
-            const part_i32 tied = part_iand(part_ieq(part_iset(key), kx), part_igt(ix, part_iset(id)));
-            ls_best_meet(&best, i,
-                         part_iselect(part_ior(less, tied), kx, part_iset(INT32_MIN)), ix);
+            const part_i32 tied =
+                part_iand(part_ieq(part_iset(key), kx), part_igt(ix, part_iset(id)));
+            ls_best_meet(&best, i, part_iselect(part_ior(less, tied), kx, part_iset(INT32_MIN)),
+                         ix);
         }
     return ls_best_of(&best, who);
 }
@@ -271,7 +281,7 @@ LS_FN int32_t ls_stats_next(const ls_stats_row *row, int s, int32_t key, int32_t
 LS_FN int32_t ls_stats_list(const ls_stats_row *row, int32_t key, int32_t *id, ls_stats_mem *mem) {
     ls_best best = ls_best_none();
     for (int s = 0; s < row->n_seg; s += LS_LANES)
-        LS_FOR_PARTS(i) {
+        LS_FOR_PARTS (i) {
             const part_i32 ks = part_iload_n(mem->key + s, row->n_seg - s, i);
             const part_i32 is = part_iadd(part_iset(s), part_iota(i));
             const part_i32 in = part_igt(part_iset(row->n_seg), is);
@@ -289,14 +299,15 @@ LS_FN int32_t ls_stats_list(const ls_stats_row *row, int32_t key, int32_t *id, l
     return top;
 }
 
-/* ---- N-STAT --------------------------------------------------------------------------------------- */
+/* ---- N-STAT ---------------------------------------------------------------------------------- */
 
 LS_FN void ls_body_stats(const ls_stats_args *a, int r, ls_stats_mem *mem) {
     ls_stats_row row;
     row.x = a->logits + (size_t)r * (size_t)a->ld_logits;
     row.n = a->n_vocab;
     row.n_seg = ls_ceil_div(row.n, LS_SEGMENT);
-    LS_WARPS(s, row.n_seg) ls_stats_logits(&row, s, mem);
+    LS_WARPS (s, row.n_seg)
+        ls_stats_logits(&row, s, mem);
     LS_BARRIER();
     int32_t top = INT32_MIN, flags = 0;
     for (int s = 0; s < row.n_seg; s++) {
@@ -327,7 +338,7 @@ LS_FN void ls_body_stats(const ls_stats_args *a, int r, ls_stats_mem *mem) {
     if (!greedy)
         ls_stats_filter(&row, &warp, mem);
     const ls_draw draw = a->draw[r];
-    LS_WARPS(s, row.n_seg) {
+    LS_WARPS (s, row.n_seg) {
         ls_stats_mass(&row, s, mem);
         if (!greedy)
             ls_stats_draw(&row, &draw, s, mem);
@@ -391,9 +402,9 @@ LS_FN void ls_body_probs(const ls_probs_args *a, int r, int s) {
     const int end = ls_min_i(a->n_vocab, (s + 1) * LS_SEGMENT), k0 = s * LS_SEGMENT;
     const part_f32 zero = part_set(0.0f);
     float *prob = a->prob + (size_t)r * (size_t)a->n_vocab;
-    LS_WARPS(j, ls_ceil_div(end - k0, LS_LANES)) {
+    LS_WARPS (j, ls_ceil_div(end - k0, LS_LANES)) {
         const int k = k0 + j * LS_LANES;
-        LS_FOR_PARTS(i) {
+        LS_FOR_PARTS (i) {
             part_f32 y;
             const part_i32 key = ls_warped_keys(&row, k, end, i, &y);
             const part_f32 p = part_div(part_exp(y), part_set(st->sum));

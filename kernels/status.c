@@ -34,9 +34,11 @@ ls_status ls_fail_in(ls_err *err, ls_status code, const char *fmt, ...) {
 
 /* Length of the well-formed UTF-8 character at s (n bytes left), 0 if it is not one. */
 static size_t utf8_len(const unsigned char *s, size_t n) {
-    size_t len = s[0] < 0x80 ? 1 : s[0] >= 0xC2 && s[0] < 0xE0 ? 2 : s[0] >= 0xE0 && s[0] < 0xF0 ? 3
-                 : s[0] >= 0xF0 && s[0] < 0xF5                 ? 4
-                                                               : 0;
+    size_t len = s[0] < 0x80                   ? 1
+                 : s[0] >= 0xC2 && s[0] < 0xE0 ? 2
+                 : s[0] >= 0xE0 && s[0] < 0xF0 ? 3
+                 : s[0] >= 0xF0 && s[0] < 0xF5 ? 4
+                                               : 0;
     if (len == 0 || len > n)
         return 0;
     for (size_t i = 1; i < len; i++)
@@ -80,8 +82,8 @@ char *ls_err_text(char *dst, size_t cap, const char *src, size_t n) {
 }
 
 const char *ls_status_name(ls_status s) {
-    static const char *const names[] = {"ok",     "input",   "io",     "shape",  "full",   "state",
-                                        "memory", "numeric", "script", "device", "stopped",
-                                        "check"};
+    static const char *const names[] = {"ok",     "input",  "io",      "shape",
+                                        "full",   "state",  "memory",  "numeric",
+                                        "script", "device", "stopped", "check"};
     return (unsigned)s < sizeof names / sizeof *names ? names[s] : "unknown";
 }

@@ -1,8 +1,9 @@
 /* status.h - what a call that can fail returns, and the one line a person reads.
- * Errors    every fallible function returns ls_status, LS_OK = 0, and takes an optional ls_err last.
+ * Errors    a function that can fail returns ls_status, LS_OK = 0, and takes an optional ls_err
+ *           last.
  *           On error outputs are untouched unless the function says otherwise.
- * Message   one line: what is wrong, where (file, tensor, line), how to mend. No newline at the end,
- *           control bytes escaped by whoever puts foreign text in (ls_err_text does).
+ * Message   one line: what is wrong, where (file, tensor, line), how to mend. No newline at the
+ *           end, control bytes escaped by whoever puts foreign text in (ls_err_text does).
  * Threads   an ls_err belongs to its caller; nothing here is global. */
 #ifndef LS_STATUS_H
 #define LS_STATUS_H
@@ -58,11 +59,11 @@ const char *ls_status_name(ls_status s);
 }
 #endif
 
-#define LS_TRY(expr)                                                                               \
-    do {                                                                                           \
-        ls_status ls_try_ = (expr);                                                                \
-        if (ls_try_ != LS_OK)                                                                      \
-            return ls_try_;                                                                        \
+#define LS_TRY(expr)                \
+    do {                            \
+        ls_status ls_try_ = (expr); \
+        if (ls_try_ != LS_OK)       \
+            return ls_try_;         \
     } while (0)
 
 #endif

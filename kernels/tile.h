@@ -11,8 +11,8 @@
  * Uniform     scalars (`float`, `int`) have the same value in every lane.
  * Phases      LS_WARPS(i, n) spreads items over the warps of a block, LS_EACH(i, n) over the lanes
  *             of a warp, LS_WARP0 runs in one warp, LS_LANE0 in one lane. What crosses a
- *             LS_BARRIER (LS_WARP_SYNC inside one warp) lives in block memory. On the CPU a block is one thread: loops, and
- *             nothing to wait for.
+ *             LS_BARRIER (LS_WARP_SYNC inside one warp) lives in block memory. On the CPU a block
+ *             is one thread: loops, and nothing to wait for.
  * Numerics    each operation is one correctly rounded IEEE operation, denormals kept, never
  *             contracted. part_max(a, b) is (a > b ? a : b): the second where either is a NaN or
  *             both are zeros. Loads of fewer lanes than 32 give +0 in the others. */
@@ -38,7 +38,8 @@
 #endif
 
 #define LS_PART_LANES (LS_LANES / LS_PARTS)
-#define LS_FOR_PARTS(i) LS_UNROLL for (int i = 0; i < LS_PARTS; i++)
+#define LS_UNROLLED(i, n) LS_UNROLL for (int i = 0; i < (n); i++)
+#define LS_FOR_PARTS(i) LS_UNROLLED (i, LS_PARTS)
 #define LS_INF (ls_float_of(0x7f800000u))
 
 typedef struct lane_f32 {
@@ -48,7 +49,7 @@ typedef struct lane_i32 {
     part_i32 p[LS_PARTS];
 } lane_i32;
 
-/* ---- scalars -------------------------------------------------------------------------------- */
+/* ---- scalars --------------------------------------------------------------------------------- */
 
 LS_FN uint32_t ls_bits_of(float f) {
     uint32_t u;
@@ -60,39 +61,50 @@ LS_FN float ls_float_of(uint32_t u) {
     memcpy(&f, &u, sizeof f);
     return f;
 }
-LS_FN int ls_min_i(int a, int b) { return a < b ? a : b; }
-LS_FN int ls_max_i(int a, int b) { return a > b ? a : b; }
-LS_FN int ls_ceil_div(int a, int b) { return a / b + (a % b != 0); }
+LS_FN int ls_min_i(int a, int b) {
+    return a < b ? a : b;
+}
+LS_FN int ls_max_i(int a, int b) {
+    return a > b ? a : b;
+}
+LS_FN int ls_ceil_div(int a, int b) {
+    return a / b + (a % b != 0);
+}
 
 /* ---- loads of a warp ------------------------------------------------------------------------- */
 
 /* Elements at, at + 1, ... of an array of dtype t: element at + l in lane l, exactly widened. */
 LS_FN lane_f32 lane_load(const void *p, size_t at, ls_dtype t) {
     lane_f32 r;
-    LS_FOR_PARTS(i) r.p[i] = part_load(p, at, t, i);
+    LS_FOR_PARTS (i)
+        r.p[i] = part_load(p, at, t, i);
     return r;
 }
 /* As lane_load, of the first n lanes (n may be 32 or more: all of them). */
 LS_FN lane_f32 lane_load_n(const void *p, size_t at, int n, ls_dtype t) {
     lane_f32 r;
-    LS_FOR_PARTS(i) r.p[i] = n >= LS_LANES ? part_load(p, at, t, i) : part_load_n(p, at, n, t, i);
+    LS_FOR_PARTS (i)
+        r.p[i] = n >= LS_LANES ? part_load(p, at, t, i) : part_load_n(p, at, n, t, i);
     return r;
 }
 LS_FN void lane_store_n(float *p, int n, lane_f32 a) {
-    LS_FOR_PARTS(i) part_store_n(p, n, i, a.p[i]);
+    LS_FOR_PARTS (i)
+        part_store_n(p, n, i, a.p[i]);
 }
 
-/* ---- arithmetic, lane by lane ----------------------------------------------------------------- */
+/* ---- arithmetic, lane by lane ---------------------------------------------------------------- */
 
-#define LS_LANE_F1(op)                                                                             \
-    LS_FN lane_f32 lane_##op(lane_f32 a) {                                                         \
-        LS_FOR_PARTS(i) a.p[i] = part_##op(a.p[i]);                                                \
-        return a;                                                                                  \
+#define LS_LANE_F1(op)                     \
+    LS_FN lane_f32 lane_##op(lane_f32 a) { \
+        LS_FOR_PARTS (i)                   \
+            a.p[i] = part_##op(a.p[i]);    \
+        return a;                          \
     }
-#define LS_LANE_F2(op)                                                                             \
-    LS_FN lane_f32 lane_##op(lane_f32 a, lane_f32 b) {                                             \
-        LS_FOR_PARTS(i) a.p[i] = part_##op(a.p[i], b.p[i]);                                        \
-        return a;                                                                                  \
+#define LS_LANE_F2(op)                                 \
+    LS_FN lane_f32 lane_##op(lane_f32 a, lane_f32 b) { \
+        LS_FOR_PARTS (i)                               \
+            a.p[i] = part_##op(a.p[i], b.p[i]);        \
+        return a;                                      \
     }
 LS_LANE_F2(add)
 LS_LANE_F2(sub)
@@ -102,12 +114,14 @@ LS_LANE_F2(max)
 
 LS_FN lane_f32 lane_set(float a) {
     lane_f32 r;
-    LS_FOR_PARTS(i) r.p[i] = part_set(a);
+    LS_FOR_PARTS (i)
+        r.p[i] = part_set(a);
     return r;
 }
 /* a * b + c, rounded once */
 LS_FN lane_f32 lane_fma(lane_f32 a, lane_f32 b, lane_f32 c) {
-    LS_FOR_PARTS(i) c.p[i] = part_fma(a.p[i], b.p[i], c.p[i]);
+    LS_FOR_PARTS (i)
+        c.p[i] = part_fma(a.p[i], b.p[i], c.p[i]);
     return c;
 }
 
@@ -127,11 +141,14 @@ LS_FN int32_t ls_order(float f) {
 }
 LS_FN float lane_hmax(lane_f32 a) {
     lane_i32 k;
-    LS_FOR_PARTS(i) k.p[i] = part_order(a.p[i]);
+    LS_FOR_PARTS (i)
+        k.p[i] = part_order(a.p[i]);
     return ls_unorder(lane_hmax_i(k.p));
 }
 
 /* The lanes' sum by the butterfly 16, 8, 4, 2, 1. */
-LS_FN float lane_sum(lane_f32 a) { return lane_sum_parts(a.p); }
+LS_FN float lane_sum(lane_f32 a) {
+    return lane_sum_parts(a.p);
+}
 
 #endif

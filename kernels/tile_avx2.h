@@ -23,11 +23,13 @@
 #define LS_WARP_SYNC() ((void)0)
 #define LS_CONST_TABLE static const
 
-/* The linear's register tiles, 16 registers: outputs N for M rows, P parts at a time. */
-#define LS_LINEAR_TILE 12  /* largest N * M */
-#define LS_LINEAR_PARTS 4  /* largest P; N * M * P <= 12 accumulators */
-#define LS_LINEAR_BLOCK 24 /* outputs whose weights stay in the cache for all rows */
+/* The linear's tiles (M rows, N outputs, P parts at a time): 12 accumulators of 16 registers. */
 #define LS_LINEAR_TILES(X) X(1, 3, 4) X(2, 6, 1) X(3, 4, 1) X(4, 3, 1)
+#define LS_LINEAR_TILE 12      /* largest N * M */
+#define LS_LINEAR_PARTS 4      /* largest P */
+#define LS_LINEAR_UNIT 12      /* outputs: a multiple of every N */
+#define LS_LINEAR_BYTES 131072 /* weights that stay in the second cache for all rows */
+#define LS_LINEAR_AHEAD 1024   /* bytes the prefetch looks ahead in each stream */
 
 typedef __m256 part_f32;
 typedef __m256i part_i32;
@@ -57,7 +59,9 @@ static __attribute__((noinline, unused)) __m256 ls_load_end(const void *p, size_
 LS_FN part_f32 part_load_n(const void *p, size_t at, int n, ls_dtype t, int part) {
     return n >= 8 * (part + 1) ? part_load(p, at, t, part) : ls_load_end(p, at, n, t, part);
 }
-LS_FN void part_store(float *p, int part, part_f32 a) { _mm256_storeu_ps(p + 8 * part, a); }
+LS_FN void part_store(float *p, int part, part_f32 a) {
+    _mm256_storeu_ps(p + 8 * part, a);
+}
 static __attribute__((noinline, unused)) void ls_store_end(float *p, int n, int part, __m256 a) {
     float whole[8];
     _mm256_storeu_ps(whole, a);
@@ -92,10 +96,14 @@ LS_FN void part_load_quads(const float *p, int n, int part, part_f32 out[4]) {
     n -= 32 * part;
     if (n < 32)
         p = ls_quads_end(p, n, whole);
-    const __m256 a = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(p)), _mm_loadu_ps(p + 16), 1);
-    const __m256 b = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(p + 4)), _mm_loadu_ps(p + 20), 1);
-    const __m256 c = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(p + 8)), _mm_loadu_ps(p + 24), 1);
-    const __m256 d = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(p + 12)), _mm_loadu_ps(p + 28), 1);
+    const __m256 a =
+        _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(p)), _mm_loadu_ps(p + 16), 1);
+    const __m256 b =
+        _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(p + 4)), _mm_loadu_ps(p + 20), 1);
+    const __m256 c =
+        _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(p + 8)), _mm_loadu_ps(p + 24), 1);
+    const __m256 d =
+        _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(p + 12)), _mm_loadu_ps(p + 28), 1);
     const __m256 ab0 = _mm256_unpacklo_ps(a, b), ab1 = _mm256_unpackhi_ps(a, b);
     const __m256 cd0 = _mm256_unpacklo_ps(c, d), cd1 = _mm256_unpackhi_ps(c, d);
     out[0] = _mm256_shuffle_ps(ab0, cd0, 0x44);
@@ -103,34 +111,74 @@ LS_FN void part_load_quads(const float *p, int n, int part, part_f32 out[4]) {
     out[2] = _mm256_shuffle_ps(ab1, cd1, 0x44);
     out[3] = _mm256_shuffle_ps(ab1, cd1, 0xEE);
 }
-LS_FN void part_prefetch(const void *p) { _mm_prefetch((const char *)p, _MM_HINT_T0); }
+LS_FN void part_prefetch(const void *p) {
+    _mm_prefetch((const char *)p, _MM_HINT_T0);
+}
 
-/* ---- arithmetic -------------------------------------------------------------------------------- */
+/* ---- arithmetic ------------------------------------------------------------------------------ */
 
-LS_FN part_f32 part_set(float a) { return _mm256_set1_ps(a); }
-LS_FN part_f32 part_add(part_f32 a, part_f32 b) { return _mm256_add_ps(a, b); }
-LS_FN part_f32 part_sub(part_f32 a, part_f32 b) { return _mm256_sub_ps(a, b); }
-LS_FN part_f32 part_mul(part_f32 a, part_f32 b) { return _mm256_mul_ps(a, b); }
-LS_FN part_f32 part_div(part_f32 a, part_f32 b) { return _mm256_div_ps(a, b); }
-LS_FN part_f32 part_max(part_f32 a, part_f32 b) { return _mm256_max_ps(a, b); }
-LS_FN part_f32 part_min(part_f32 a, part_f32 b) { return _mm256_min_ps(a, b); }
-LS_FN part_f32 part_fma(part_f32 a, part_f32 b, part_f32 c) { return _mm256_fmadd_ps(a, b, c); }
+LS_FN part_f32 part_set(float a) {
+    return _mm256_set1_ps(a);
+}
+LS_FN part_f32 part_add(part_f32 a, part_f32 b) {
+    return _mm256_add_ps(a, b);
+}
+LS_FN part_f32 part_sub(part_f32 a, part_f32 b) {
+    return _mm256_sub_ps(a, b);
+}
+LS_FN part_f32 part_mul(part_f32 a, part_f32 b) {
+    return _mm256_mul_ps(a, b);
+}
+LS_FN part_f32 part_div(part_f32 a, part_f32 b) {
+    return _mm256_div_ps(a, b);
+}
+LS_FN part_f32 part_max(part_f32 a, part_f32 b) {
+    return _mm256_max_ps(a, b);
+}
+LS_FN part_f32 part_min(part_f32 a, part_f32 b) {
+    return _mm256_min_ps(a, b);
+}
+LS_FN part_f32 part_fma(part_f32 a, part_f32 b, part_f32 c) {
+    return _mm256_fmadd_ps(a, b, c);
+}
 
-LS_FN part_i32 part_iset(int32_t a) { return _mm256_set1_epi32(a); }
+LS_FN part_i32 part_iset(int32_t a) {
+    return _mm256_set1_epi32(a);
+}
 /* the lane's number, 0..31 */
 LS_FN part_i32 part_iota(int part) {
     return _mm256_add_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_epi32(8 * part));
 }
-LS_FN part_i32 part_iadd(part_i32 a, part_i32 b) { return _mm256_add_epi32(a, b); }
-LS_FN part_i32 part_isub(part_i32 a, part_i32 b) { return _mm256_sub_epi32(a, b); }
-LS_FN part_i32 part_iand(part_i32 a, part_i32 b) { return _mm256_and_si256(a, b); }
-LS_FN part_i32 part_ior(part_i32 a, part_i32 b) { return _mm256_or_si256(a, b); }
-LS_FN part_i32 part_ixor(part_i32 a, part_i32 b) { return _mm256_xor_si256(a, b); }
-LS_FN part_i32 part_isll(part_i32 a, int n) { return _mm256_slli_epi32(a, n); }
-LS_FN part_i32 part_isrl(part_i32 a, int n) { return _mm256_srli_epi32(a, n); }
-LS_FN part_i32 part_isra(part_i32 a, int n) { return _mm256_srai_epi32(a, n); }
-LS_FN part_i32 part_imax(part_i32 a, part_i32 b) { return _mm256_max_epi32(a, b); }
-LS_FN part_i32 part_imin(part_i32 a, part_i32 b) { return _mm256_min_epi32(a, b); }
+LS_FN part_i32 part_iadd(part_i32 a, part_i32 b) {
+    return _mm256_add_epi32(a, b);
+}
+LS_FN part_i32 part_isub(part_i32 a, part_i32 b) {
+    return _mm256_sub_epi32(a, b);
+}
+LS_FN part_i32 part_iand(part_i32 a, part_i32 b) {
+    return _mm256_and_si256(a, b);
+}
+LS_FN part_i32 part_ior(part_i32 a, part_i32 b) {
+    return _mm256_or_si256(a, b);
+}
+LS_FN part_i32 part_ixor(part_i32 a, part_i32 b) {
+    return _mm256_xor_si256(a, b);
+}
+LS_FN part_i32 part_isll(part_i32 a, int n) {
+    return _mm256_slli_epi32(a, n);
+}
+LS_FN part_i32 part_isrl(part_i32 a, int n) {
+    return _mm256_srli_epi32(a, n);
+}
+LS_FN part_i32 part_isra(part_i32 a, int n) {
+    return _mm256_srai_epi32(a, n);
+}
+LS_FN part_i32 part_imax(part_i32 a, part_i32 b) {
+    return _mm256_max_epi32(a, b);
+}
+LS_FN part_i32 part_imin(part_i32 a, part_i32 b) {
+    return _mm256_min_epi32(a, b);
+}
 /* low and high words of the unsigned product with a constant */
 LS_FN part_i32 part_umullo(part_i32 a, uint32_t b) {
     return _mm256_mullo_epi32(a, _mm256_set1_epi32((int)b));
@@ -143,8 +191,12 @@ LS_FN part_i32 part_umulhi(part_i32 a, uint32_t b) {
 }
 
 /* masks: all ones where the relation holds (never where a NaN takes part), else zero */
-LS_FN part_i32 part_igt(part_i32 a, part_i32 b) { return _mm256_cmpgt_epi32(a, b); }
-LS_FN part_i32 part_ieq(part_i32 a, part_i32 b) { return _mm256_cmpeq_epi32(a, b); }
+LS_FN part_i32 part_igt(part_i32 a, part_i32 b) {
+    return _mm256_cmpgt_epi32(a, b);
+}
+LS_FN part_i32 part_ieq(part_i32 a, part_i32 b) {
+    return _mm256_cmpeq_epi32(a, b);
+}
 LS_FN part_i32 part_gt(part_f32 a, part_f32 b) {
     return _mm256_castps_si256(_mm256_cmp_ps(a, b, _CMP_GT_OQ));
 }
@@ -163,11 +215,17 @@ LS_FN part_f32 part_select(part_i32 mask, part_f32 a, part_f32 b) {
 LS_FN part_i32 part_iselect(part_i32 mask, part_i32 a, part_i32 b) {
     return _mm256_blendv_epi8(b, a, mask);
 }
-LS_FN part_f32 part_as_f(part_i32 a) { return _mm256_castsi256_ps(a); }
-LS_FN part_i32 part_as_i(part_f32 a) { return _mm256_castps_si256(a); }
-LS_FN part_f32 part_from_i(part_i32 a) { return _mm256_cvtepi32_ps(a); }
+LS_FN part_f32 part_as_f(part_i32 a) {
+    return _mm256_castsi256_ps(a);
+}
+LS_FN part_i32 part_as_i(part_f32 a) {
+    return _mm256_castps_si256(a);
+}
+LS_FN part_f32 part_from_i(part_i32 a) {
+    return _mm256_cvtepi32_ps(a);
+}
 
-/* ---- across lanes ------------------------------------------------------------------------------- */
+/* ---- across lanes ---------------------------------------------------------------------------- */
 
 /* Lanes xor 16 and xor 8 meet as whole parts. */
 LS_FN __m256 ls_fold_parts(const part_f32 *p) {
@@ -181,35 +239,32 @@ LS_FN float lane_sum_parts(const part_f32 *p) {
     return _mm256_cvtss_f32(t);
 }
 /* Butterflies of 8 warps' values at once, by transposing while adding: the same additions as
- * lane_sum_parts, each result keeping its own tree. v: n groups of LS_PARTS parts, n <= 8. */
+ * lane_sum_parts, each result keeping its own tree. v: n groups of LS_PARTS parts, n <= 8; out has
+ * room for 8, those past n are written and mean nothing. */
 LS_FN void lane_sums_parts(const part_f32 *v, int n, float *out) {
     if (n == 1) {
         out[0] = lane_sum_parts(v);
         return;
     }
     __m256 t[8], u[4], w[2];
+    LS_UNROLL
     for (int i = 0; i < 8; i++)
         t[i] = ls_fold_parts(v + LS_PARTS * (i < n ? i : 0));
     /* xor 4: two results share a register, one a half */
+    LS_UNROLL
     for (int i = 0; i < 4; i++)
         u[i] = _mm256_add_ps(_mm256_permute2f128_ps(t[i], t[i + 4], 0x20),
                              _mm256_permute2f128_ps(t[i], t[i + 4], 0x31));
     /* xor 2, then xor 1 */
+    LS_UNROLL
     for (int i = 0; i < 2; i++)
         w[i] = _mm256_add_ps(_mm256_shuffle_ps(u[i], u[i + 2], 0x44),
                              _mm256_shuffle_ps(u[i], u[i + 2], 0xEE));
-    const __m256 s = _mm256_add_ps(_mm256_shuffle_ps(w[0], w[1], 0x88),
-                                   _mm256_shuffle_ps(w[0], w[1], 0xDD));
+    const __m256 s =
+        _mm256_add_ps(_mm256_shuffle_ps(w[0], w[1], 0x88), _mm256_shuffle_ps(w[0], w[1], 0xDD));
     /* elements of a half: results 0, 2, 1, 3; the other half 4 more */
     const __m256 r = _mm256_permute_ps(s, 0xD8);
-    if (n == 8) {
-        _mm256_storeu_ps(out, r);
-    } else {
-        float whole[8];
-        _mm256_storeu_ps(whole, r);
-        for (int i = 0; i < n; i++)
-            out[i] = whole[i];
-    }
+    _mm256_storeu_ps(out, r);
 }
 LS_FN int32_t lane_hmax_i(const part_i32 *p) {
     __m256i t = _mm256_max_epi32(_mm256_max_epi32(p[0], p[2]), _mm256_max_epi32(p[1], p[3]));
@@ -234,8 +289,12 @@ LS_FN int32_t lane_hsum_i(const part_i32 *p) {
     return _mm256_cvtsi256_si32(t);
 }
 /* the part's first lane, for values equal in all */
-LS_FN float part_first(part_f32 a) { return _mm256_cvtss_f32(a); }
-LS_FN float ls_sqrt(float a) { return _mm_cvtss_f32(_mm_sqrt_ss(_mm_set_ss(a))); }
+LS_FN float part_first(part_f32 a) {
+    return _mm256_cvtss_f32(a);
+}
+LS_FN float ls_sqrt(float a) {
+    return _mm_cvtss_f32(_mm_sqrt_ss(_mm_set_ss(a)));
+}
 LS_FN float ls_fma(float a, float b, float c) {
     return _mm_cvtss_f32(_mm_fmadd_ss(_mm_set_ss(a), _mm_set_ss(b), _mm_set_ss(c)));
 }

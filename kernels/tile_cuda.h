@@ -19,10 +19,11 @@
 #define LS_WARP_SYNC() __syncwarp()
 #define LS_CONST_TABLE static __device__ const
 
+#define LS_LINEAR_TILES(X) X(1, 2, 1) X(2, 2, 1) X(4, 2, 1) X(8, 2, 1)
 #define LS_LINEAR_TILE 16
 #define LS_LINEAR_PARTS 1
-#define LS_LINEAR_BLOCK 2
-#define LS_LINEAR_TILES(X) X(1, 2, 1) X(2, 2, 1) X(4, 2, 1) X(8, 2, 1)
+#define LS_LINEAR_UNIT 2
+#define LS_LINEAR_AHEAD 0
 
 typedef float part_f32;
 typedef uint32_t part_i32;
@@ -57,51 +58,117 @@ LS_FN void part_load_quads(const float *p, int n, int part, part_f32 out[4]) {
     for (int w = 0; w < 4; w++)
         out[w] = 4 * LS_LANE + w < n ? p[4 * LS_LANE + w] : 0.0f;
 }
-LS_FN void part_prefetch(const void *p) { (void)p; }
+LS_FN void part_prefetch(const void *p) {
+    (void)p;
+}
 
-/* ---- arithmetic -------------------------------------------------------------------------------- */
+/* ---- arithmetic ------------------------------------------------------------------------------ */
 
-LS_FN part_f32 part_set(float a) { return a; }
-LS_FN part_f32 part_add(part_f32 a, part_f32 b) { return __fadd_rn(a, b); }
-LS_FN part_f32 part_sub(part_f32 a, part_f32 b) { return __fsub_rn(a, b); }
-LS_FN part_f32 part_mul(part_f32 a, part_f32 b) { return __fmul_rn(a, b); }
-LS_FN part_f32 part_div(part_f32 a, part_f32 b) { return __fdiv_rn(a, b); }
-LS_FN part_f32 part_max(part_f32 a, part_f32 b) { return a > b ? a : b; }
-LS_FN part_f32 part_min(part_f32 a, part_f32 b) { return a < b ? a : b; }
-LS_FN part_f32 part_fma(part_f32 a, part_f32 b, part_f32 c) { return __fmaf_rn(a, b, c); }
+LS_FN part_f32 part_set(float a) {
+    return a;
+}
+LS_FN part_f32 part_add(part_f32 a, part_f32 b) {
+    return __fadd_rn(a, b);
+}
+LS_FN part_f32 part_sub(part_f32 a, part_f32 b) {
+    return __fsub_rn(a, b);
+}
+LS_FN part_f32 part_mul(part_f32 a, part_f32 b) {
+    return __fmul_rn(a, b);
+}
+LS_FN part_f32 part_div(part_f32 a, part_f32 b) {
+    return __fdiv_rn(a, b);
+}
+LS_FN part_f32 part_max(part_f32 a, part_f32 b) {
+    return a > b ? a : b;
+}
+LS_FN part_f32 part_min(part_f32 a, part_f32 b) {
+    return a < b ? a : b;
+}
+LS_FN part_f32 part_fma(part_f32 a, part_f32 b, part_f32 c) {
+    return __fmaf_rn(a, b, c);
+}
 
-LS_FN part_i32 part_iset(int32_t a) { return (uint32_t)a; }
+LS_FN part_i32 part_iset(int32_t a) {
+    return (uint32_t)a;
+}
 LS_FN part_i32 part_iota(int part) {
     (void)part;
     return (uint32_t)LS_LANE;
 }
-LS_FN part_i32 part_iadd(part_i32 a, part_i32 b) { return a + b; }
-LS_FN part_i32 part_isub(part_i32 a, part_i32 b) { return a - b; }
-LS_FN part_i32 part_iand(part_i32 a, part_i32 b) { return a & b; }
-LS_FN part_i32 part_ior(part_i32 a, part_i32 b) { return a | b; }
-LS_FN part_i32 part_ixor(part_i32 a, part_i32 b) { return a ^ b; }
-LS_FN part_i32 part_isll(part_i32 a, int n) { return a << n; }
-LS_FN part_i32 part_isrl(part_i32 a, int n) { return a >> n; }
-LS_FN part_i32 part_isra(part_i32 a, int n) { return (uint32_t)((int32_t)a >> n); }
-LS_FN part_i32 part_imax(part_i32 a, part_i32 b) { return (int32_t)a > (int32_t)b ? a : b; }
-LS_FN part_i32 part_imin(part_i32 a, part_i32 b) { return (int32_t)a < (int32_t)b ? a : b; }
-LS_FN part_i32 part_umullo(part_i32 a, uint32_t b) { return a * b; }
-LS_FN part_i32 part_umulhi(part_i32 a, uint32_t b) { return __umulhi(a, b); }
+LS_FN part_i32 part_iadd(part_i32 a, part_i32 b) {
+    return a + b;
+}
+LS_FN part_i32 part_isub(part_i32 a, part_i32 b) {
+    return a - b;
+}
+LS_FN part_i32 part_iand(part_i32 a, part_i32 b) {
+    return a & b;
+}
+LS_FN part_i32 part_ior(part_i32 a, part_i32 b) {
+    return a | b;
+}
+LS_FN part_i32 part_ixor(part_i32 a, part_i32 b) {
+    return a ^ b;
+}
+LS_FN part_i32 part_isll(part_i32 a, int n) {
+    return a << n;
+}
+LS_FN part_i32 part_isrl(part_i32 a, int n) {
+    return a >> n;
+}
+LS_FN part_i32 part_isra(part_i32 a, int n) {
+    return (uint32_t)((int32_t)a >> n);
+}
+LS_FN part_i32 part_imax(part_i32 a, part_i32 b) {
+    return (int32_t)a > (int32_t)b ? a : b;
+}
+LS_FN part_i32 part_imin(part_i32 a, part_i32 b) {
+    return (int32_t)a < (int32_t)b ? a : b;
+}
+LS_FN part_i32 part_umullo(part_i32 a, uint32_t b) {
+    return a * b;
+}
+LS_FN part_i32 part_umulhi(part_i32 a, uint32_t b) {
+    return __umulhi(a, b);
+}
 
 #define LS_MASK(cond) ((cond) ? 0xffffffffu : 0u)
-LS_FN part_i32 part_igt(part_i32 a, part_i32 b) { return LS_MASK((int32_t)a > (int32_t)b); }
-LS_FN part_i32 part_ieq(part_i32 a, part_i32 b) { return LS_MASK(a == b); }
-LS_FN part_i32 part_gt(part_f32 a, part_f32 b) { return LS_MASK(a > b); }
-LS_FN part_i32 part_ge(part_f32 a, part_f32 b) { return LS_MASK(a >= b); }
-LS_FN part_i32 part_eq(part_f32 a, part_f32 b) { return LS_MASK(a == b); }
-LS_FN part_i32 part_nan(part_f32 a) { return LS_MASK(a != a); }
-LS_FN part_f32 part_select(part_i32 mask, part_f32 a, part_f32 b) { return mask ? a : b; }
-LS_FN part_i32 part_iselect(part_i32 mask, part_i32 a, part_i32 b) { return mask ? a : b; }
-LS_FN part_f32 part_as_f(part_i32 a) { return __uint_as_float(a); }
-LS_FN part_i32 part_as_i(part_f32 a) { return __float_as_uint(a); }
-LS_FN part_f32 part_from_i(part_i32 a) { return __int2float_rn((int32_t)a); }
+LS_FN part_i32 part_igt(part_i32 a, part_i32 b) {
+    return LS_MASK((int32_t)a > (int32_t)b);
+}
+LS_FN part_i32 part_ieq(part_i32 a, part_i32 b) {
+    return LS_MASK(a == b);
+}
+LS_FN part_i32 part_gt(part_f32 a, part_f32 b) {
+    return LS_MASK(a > b);
+}
+LS_FN part_i32 part_ge(part_f32 a, part_f32 b) {
+    return LS_MASK(a >= b);
+}
+LS_FN part_i32 part_eq(part_f32 a, part_f32 b) {
+    return LS_MASK(a == b);
+}
+LS_FN part_i32 part_nan(part_f32 a) {
+    return LS_MASK(a != a);
+}
+LS_FN part_f32 part_select(part_i32 mask, part_f32 a, part_f32 b) {
+    return mask ? a : b;
+}
+LS_FN part_i32 part_iselect(part_i32 mask, part_i32 a, part_i32 b) {
+    return mask ? a : b;
+}
+LS_FN part_f32 part_as_f(part_i32 a) {
+    return __uint_as_float(a);
+}
+LS_FN part_i32 part_as_i(part_f32 a) {
+    return __float_as_uint(a);
+}
+LS_FN part_f32 part_from_i(part_i32 a) {
+    return __int2float_rn((int32_t)a);
+}
 
-/* ---- across lanes ------------------------------------------------------------------------------- */
+/* ---- across lanes ---------------------------------------------------------------------------- */
 
 LS_FN float lane_sum_parts(const part_f32 *p) {
     float a = *p;
@@ -131,8 +198,14 @@ LS_FN int32_t lane_hsum_i(const part_i32 *p) {
         a += __shfl_xor_sync(0xffffffffu, a, o);
     return (int32_t)a;
 }
-LS_FN float part_first(part_f32 a) { return a; }
-LS_FN float ls_sqrt(float a) { return __fsqrt_rn(a); }
-LS_FN float ls_fma(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+LS_FN float part_first(part_f32 a) {
+    return a;
+}
+LS_FN float ls_sqrt(float a) {
+    return __fsqrt_rn(a);
+}
+LS_FN float ls_fma(float a, float b, float c) {
+    return __fmaf_rn(a, b, c);
+}
 
 #endif

@@ -5,10 +5,6 @@ set -euo pipefail
 start=$PWD
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-# Threads that wait sleep instead of spinning: a little slower on an idle machine, many times faster on
-# a busy one.
-export OMP_WAIT_POLICY=passive
-
 say() { printf '\n== %s\n' "$*"; }
 
 say "packages"

@@ -2,7 +2,9 @@
  * Exit   0 done; 1 a check failed; 2 the input or usage is wrong (one line on stderr: what, where,
  *        how to mend); 130 stopped by the person. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "commands.h"
 #include "term.h"
@@ -43,7 +45,18 @@ static int finish(const char *name, ls_status status, const ls_err *err) {
     return status == LS_ERR_CHECK ? 1 : status == LS_ERR_STOPPED ? 130 : 2;
 }
 
+/* The OpenMP library reads how long an idle thread spins when it is loaded, and its default of
+ * milliseconds makes passes many times slower where another program wants the processor too. A short
+ * spin costs nothing on an idle machine. Started again with it, unless the person chose otherwise. */
+static void settle_waiting(char **argv) {
+    if (getenv("OMP_WAIT_POLICY") || getenv("GOMP_SPINCOUNT"))
+        return;
+    if (setenv("GOMP_SPINCOUNT", "1000", 1) == 0)
+        execv("/proc/self/exe", argv); /* comes back only where there is no /proc: then so be it */
+}
+
 int main(int argc, char **argv) {
+    settle_waiting(argv);
     const char *name = argc > 1 ? argv[1] : "";
     if (strcmp(name, "--version") == 0) {
         printf("lockstep %s\n", LS_VERSION);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "chunk_text.h"
 #include "lua_module.h"
 #include "tokenizer.h"
 
@@ -233,43 +234,19 @@ static const luaL_Reg engine_fields[] = {
 
 const ls_lua_class ls_lua_engine_class = {"engine", engine_drop, engine_fields, NULL};
 
-static const char *const chunk_kinds[] = {"even", "splits", "doubling"};
-
 /* Zero, the engine's own, when the field is absent. */
 static ls_chunk_rule chunk_rule(const ls_lua_args *a) {
     const char *text = ls_lua_arg_string(a, "chunk", NULL);
     ls_chunk_rule rule = {0};
-    char kind[16] = "", rest;
-    int x = 0, y = 0;
     ls_err err;
-    if (!text)
-        return rule;
-    const int n = sscanf(text, "%15[a-z]:%9d:%9d%c", kind, &x, &y, &rest);
-    for (int k = 0; k < 3; k++)
-        if (strcmp(kind, chunk_kinds[k]) == 0 && n == (k == LS_CHUNK_SPLITS ? 2 : 3)) {
-            rule.kind = (ls_chunk_kind)k;
-            rule.min_keys = k == LS_CHUNK_SPLITS ? 0 : x;
-            rule.max_chunks = k == LS_CHUNK_SPLITS ? x : y;
-            if (ls_chunk_check(rule, &err) != LS_OK)
-                ls_lua_bad_err(a->L, a->call, &err);
-            return rule;
-        }
-    ls_lua_bad(
-        a->L,
-        "%s: 'chunk' must be \"even:MIN:MAX\", \"splits:N\" or \"doubling:MIN:MAX\", got '%s'",
-        a->call, text);
+    if (text && ls_chunk_parse(text, &rule, &err) != LS_OK)
+        ls_lua_bad(a->L, "%s: 'chunk' is '%s': %s", a->call, text, err.msg);
     return rule;
-}
-
-static void push_chunk(lua_State *L, ls_chunk_rule rule) {
-    if (rule.kind == LS_CHUNK_SPLITS)
-        lua_pushfstring(L, "splits:%d", rule.max_chunks);
-    else
-        lua_pushfstring(L, "%s:%d:%d", chunk_kinds[rule.kind], rule.min_keys, rule.max_chunks);
 }
 
 static void engine_about(lua_State *L, ls_lua_engine *e) {
     const ls_engine_options *o = ls_engine_opts(e->e);
+    char chunk[LS_CHUNK_TEXT];
     lua_newtable(L);
     ls_lua_json_pull_text(L, e->model->base.about, strlen(e->model->base.about), "about");
     lua_setfield(L, -2, "model");
@@ -287,7 +264,7 @@ static void engine_about(lua_State *L, ls_lua_engine *e) {
     lua_setfield(L, -2, "context");
     lua_pushinteger(L, o->n_layers);
     lua_setfield(L, -2, "n_layers");
-    push_chunk(L, o->chunk);
+    lua_pushstring(L, ls_chunk_text(o->chunk, chunk));
     lua_setfield(L, -2, "chunk");
     ls_lua_set_about(L, e);
     lua_pushfstring(L, "%s (%s)", e->be->device, e->be->profile);

@@ -23,7 +23,7 @@ ls_status ls_record_model(const ls_model *m, json_t **out, ls_err *err) {
 
 json_t *ls_record_engine(const ls_engine *e) {
     const ls_engine_options *o = ls_engine_opts(e);
-    char chunk[48];
+    char chunk[LS_CHUNK_TEXT];
     ls_chunk_text(o->chunk, chunk);
     return json_pack("{s:i, s:s, s:i, s:s, s:i}", "context", o->context, "kv",
                      ls_dtype_name(o->kv_dtype), "block_rows", o->block_rows, "chunk", chunk,

@@ -81,33 +81,7 @@ ls_opt_group ls_decode_group(ls_decode_args *a) {
 }
 
 ls_status ls_parse_chunk(void *field, const char *value, ls_err *err) {
-    static const char *const names[] = {"even", "splits", "doubling"};
-    int a, b = 0;
-    for (int k = 0; k < 3; k++) {
-        const size_t n = strlen(names[k]);
-        if (strncmp(value, names[k], n) != 0 || value[n] != ':')
-            continue;
-        int end = 0;
-        const int got = k == LS_CHUNK_SPLITS ? sscanf(value + n, ":%7d%n", &a, &end)
-                                             : sscanf(value + n, ":%7d:%7d%n", &a, &b, &end);
-        if (got < (k == LS_CHUNK_SPLITS ? 1 : 2) || value[n + (size_t)end])
-            break;
-        ls_chunk_rule rule = {.kind = (ls_chunk_kind)k, .min_keys = a, .max_chunks = b};
-        if (k == LS_CHUNK_SPLITS)
-            rule = (ls_chunk_rule){.kind = LS_CHUNK_SPLITS, .max_chunks = a};
-        LS_TRY(ls_chunk_check(rule, err));
-        *(ls_chunk_rule *)field = rule;
-        return LS_OK;
-    }
-    return ls_fail(err, LS_ERR_INPUT, "not even:MIN:MAX, splits:N or doubling:MIN:MAX");
-}
-
-void ls_chunk_text(ls_chunk_rule rule, char out[48]) {
-    if (rule.kind == LS_CHUNK_SPLITS)
-        snprintf(out, 48, "splits:%d", rule.max_chunks);
-    else
-        snprintf(out, 48, "%s:%d:%d", rule.kind == LS_CHUNK_EVEN ? "even" : "doubling",
-                 rule.min_keys, rule.max_chunks);
+    return ls_chunk_parse(value, field, err);
 }
 
 ls_status ls_fresh_seed(ls_seed *seed, ls_err *err) {

@@ -8,6 +8,7 @@
 #ifndef LS_SETUP_H
 #define LS_SETUP_H
 
+#include "chunk_text.h"
 #include "drafter.h"
 #include "engine.h"
 #include "options.h"
@@ -69,6 +70,5 @@ ls_status ls_setup_rule(const ls_setup *s, const char *text, ls_rule **out, ls_e
 ls_status ls_fresh_seed(ls_seed *seed, ls_err *err);
 /* "even:32:64", "splits:4", "doubling:32:64" */
 ls_status ls_parse_chunk(void *field, const char *value, ls_err *err);
-void ls_chunk_text(ls_chunk_rule rule, char out[48]);
 
 #endif

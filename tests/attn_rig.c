@@ -18,11 +18,14 @@ void ar_case_free(ar_case *c) {
     free(c->v);
 }
 
-static int32_t *numbers(size_t n) { return kr_alloc(n * sizeof(int32_t)); }
+static int32_t *numbers(size_t n) {
+    return kr_alloc(n * sizeof(int32_t));
+}
 
 static ar_layout layout(const ar_case *c, int n_rows, int n_slots) {
     const size_t bytes = (size_t)n_slots * (size_t)(c->G * c->E) * ls_dtype_bytes(c->t);
-    return (ar_layout){.k = kr_alloc(bytes), .v = kr_alloc(bytes), .n_slots = n_slots, .n_rows = n_rows};
+    return (ar_layout){
+        .k = kr_alloc(bytes), .v = kr_alloc(bytes), .n_slots = n_slots, .n_rows = n_rows};
 }
 
 static void put(const ar_case *c, ar_layout *l, int slot, int key) {
@@ -92,8 +95,8 @@ void ar_run(ls_backend *be, const ar_case *c, const ar_layout *l, ls_chunk_rule 
     float *part = kr_alloc((size_t)n_rows * (size_t)c->H * (size_t)chunks * (size_t)(2 + c->E) * 4);
     memset(out, 0xff, (size_t)(n_rows * c->H * c->E) * 4);
     ls_attn_args a = {.q = q, .k_pool = l->k, .v_pool = l->v, .kv_dtype = c->t};
-    a.loc = (ls_locator){l->base,   l->table,     l->table_at, l->table_len, l->prefix, l->anc,
-                         l->ld_anc, l->block_rows, l->n_slots};
+    a.loc = (ls_locator){l->base, l->table,  l->table_at,   l->table_len, l->prefix,
+                         l->anc,  l->ld_anc, l->block_rows, l->n_slots};
     a.length = length, a.rule = rule, a.max_chunks = chunks, a.part = part, a.out = out;
     a.scale = c->scale, a.n_rows = n_rows, a.n_heads = c->H, a.n_kv = c->G, a.head_dim = c->E;
     be->attn(be, &a);

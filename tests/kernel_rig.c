@@ -43,7 +43,8 @@ void *kr_weights(size_t n, ls_dtype t, uint32_t seed, float scale) {
         } else { /* one in 64 is a denormal of f16, so that widening meets them */
             const int e = (int)(u >> 23 & 255) - 127 + 15;
             const uint32_t sign = u >> 16 & 0x8000u, m = u >> 13 & 1023u;
-            ((uint16_t *)w)[i] = (uint16_t)(sign | m | (e < 1 || i % 64 == 5 ? 0u : (uint32_t)e << 10));
+            ((uint16_t *)w)[i] =
+                (uint16_t)(sign | m | (e < 1 || i % 64 == 5 ? 0u : (uint32_t)e << 10));
         }
     }
     return w;

@@ -13,6 +13,13 @@
 #include "draw.h"
 #include "engine.h"
 
+/* Instrumented code is some twenty times slower: there the grids are thinned, the cases stay. */
+#ifdef __SANITIZE_ADDRESS__
+#define LS_THIN 1
+#else
+#define LS_THIN 0
+#endif
+
 typedef struct ls_rig {
     ls_backend *be;
     ls_model *model;

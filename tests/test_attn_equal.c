@@ -14,9 +14,9 @@
 #include "cpu_bodies.h"
 #include "kernel_rig.h"
 
-static const int edges[] = {0,   1,   31,  32,   33,   63,   64,   65,   511, 512,
-                            513, 1023, 1024, 1025, 2047, 2048, 2049, 4097};
-static const ls_chunk_rule rules[] = {{LS_CHUNK_EVEN, 32, 64},    {LS_CHUNK_EVEN, 100, 3},
+static const int edges[] = {0,   1,   31,   32,   33,   63,   64,   65,   511,
+                            512, 513, 1023, 1024, 1025, 2047, 2048, 2049, 4097};
+static const ls_chunk_rule rules[] = {{LS_CHUNK_EVEN, 32, 64},     {LS_CHUNK_EVEN, 100, 3},
                                       {LS_CHUNK_DOUBLING, 32, 64}, {LS_CHUNK_DOUBLING, 48, 4},
                                       {LS_CHUNK_SPLITS, 0, 1},     {LS_CHUNK_SPLITS, 0, 5}};
 enum { N_EDGES = sizeof edges / sizeof *edges, N_RULES = sizeof rules / sizeof *rules };
@@ -30,7 +30,7 @@ static float *queries(const ar_case *c, int n_rows) {
     return q;
 }
 
-/* ---- the order of N-ATTN, one lane after another --------------------------------------------------- */
+/* ---- the order of N-ATTN, one lane after another --------------------------------------------- */
 
 static float butterfly(float lane[32]) {
     float next[32];
@@ -59,8 +59,9 @@ static void piece(const ar_case *c, const float *q, int g, int k0, int k1, state
     for (int j = k0; j < k1; j++) {
         float dot[32] = {0};
         for (int e = 0; e < c->E; e++)
-            dot[e % 32] = fmaf(q[e], (float)kr_value(c->k, (size_t)((j * c->G + g) * c->E + e), c->t),
-                               dot[e % 32]);
+            dot[e % 32] =
+                fmaf(q[e], (float)kr_value(c->k, (size_t)((j * c->G + g) * c->E + e), c->t),
+                     dot[e % 32]);
         score[j - k0] = butterfly(dot) * c->scale;
         s->m = score[j - k0] > s->m ? score[j - k0] : s->m;
     }
@@ -72,8 +73,9 @@ static void piece(const ar_case *c, const float *q, int g, int k0, int k1, state
     for (int e = 0; e < c->E; e++) {
         s->acc[e] = 0;
         for (int j = k0; j < k1; j++)
-            s->acc[e] = fmaf(score[j - k0],
-                             (float)kr_value(c->v, (size_t)((j * c->G + g) * c->E + e), c->t), s->acc[e]);
+            s->acc[e] =
+                fmaf(score[j - k0],
+                     (float)kr_value(c->v, (size_t)((j * c->G + g) * c->E + e), c->t), s->acc[e]);
     }
 }
 
@@ -93,7 +95,8 @@ static void chunk_state(const ar_case *c, const float *q, int g, int k0, int k1,
     }
 }
 
-static void by_lanes(const ar_case *c, ls_chunk_rule rule, int L, const float *q, int g, float *out) {
+static void by_lanes(const ar_case *c, ls_chunk_rule rule, int L, const float *q, int g,
+                     float *out) {
     static state s[1024];
     const int chunk = ls_chunk_len(rule, L), n = ls_chunk_count(rule, L);
     float top = -INFINITY, lane[32] = {0}, w[1024];
@@ -134,7 +137,7 @@ static void written_out(void **unused) {
         }
 }
 
-/* ---- what must not matter ------------------------------------------------------------------------- */
+/* ---- what must not matter -------------------------------------------------------------------- */
 
 static void layouts(void **unused) {
     (void)unused;
@@ -215,7 +218,7 @@ static void control(void **unused) {
     ar_layout_free(&flat), free(q), ar_case_free(&c);
 }
 
-/* ---- table edges (case C042) ------------------------------------------------------------------------ */
+/* ---- table edges (case C042) ----------------------------------------------------------------- */
 
 /* The row's table ends at the end of a page that is followed by an unreadable one. */
 static void tail_entries_are_not_read(void **unused) {
@@ -251,9 +254,11 @@ static void tail_entries_are_not_read(void **unused) {
             for (int r = 0; r < rows; r++)
                 length[r] = lengths[i] - r > 0 ? lengths[i] - r : 0, at[r] = 0;
             for (int t = 0; t < 5; t++) {
-                const int entries = t == 4 ? blocks : 4; /* the last: no tail at all, then the guard */
+                const int entries =
+                    t == 4 ? blocks : 4; /* the last: no tail at all, then the guard */
                 l.table = (int32_t *)(void *)(map + page) - entries;
-                const int32_t table[4] = {5, blocks > 1 ? 2 : tails[t % 4], tails[t % 4], tails[t % 4]};
+                const int32_t table[4] = {5, blocks > 1 ? 2 : tails[t % 4], tails[t % 4],
+                                          tails[t % 4]};
                 memcpy(l.table, table, (size_t)entries * sizeof *table);
                 for (int r = 0; r < rows; r++)
                     n_table[r] = entries;
@@ -314,9 +319,9 @@ static int close_backends(void **unused) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(written_out),           cmocka_unit_test(layouts),
-        cmocka_unit_test(neighbours),            cmocka_unit_test(one_split_is_one_pass),
-        cmocka_unit_test(control),               cmocka_unit_test(tail_entries_are_not_read),
+        cmocka_unit_test(written_out),    cmocka_unit_test(layouts),
+        cmocka_unit_test(neighbours),     cmocka_unit_test(one_split_is_one_pass),
+        cmocka_unit_test(control),        cmocka_unit_test(tail_entries_are_not_read),
         cmocka_unit_test(outside_is_zero)};
     return cmocka_run_group_tests(tests, open_backends, close_backends);
 }

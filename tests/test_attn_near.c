@@ -27,7 +27,8 @@ static double by_double(const ar_case *c, int L, int chunk, const float *q, int 
         double size = 0;
         s[j] = 0;
         for (int e = 0; e < c->E; e++) {
-            const double p = (double)q[e] * kr_value(c->k, (size_t)((j * c->G + g) * c->E + e), c->t);
+            const double p =
+                (double)q[e] * kr_value(c->k, (size_t)((j * c->G + g) * c->E + e), c->t);
             s[j] += p;
             size += fabs(p);
         }
@@ -58,7 +59,8 @@ static void check(const char *what, const ar_case *c, int L, ls_chunk_rule rule,
     ar_run(be, c, &flat, rule, length, 1, q, got);
     for (int h = 0; h < c->H; h++) {
         const int g = h / (c->H / c->G), longest = ls_chunk_len(rule, L);
-        const double bound = by_double(c, L, longest < 2048 ? longest : 2048, q + h * c->E, g, want);
+        const double bound =
+            by_double(c, L, longest < 2048 ? longest : 2048, q + h * c->E, g, want);
         for (int e = 0; e < c->E; e++)
             kr_near(what, (double)got[h * c->E + e], want[e], bound);
     }
@@ -149,7 +151,7 @@ static void split_cases(void **state) {
     if (!cases)
         fail_msg("%s", why.text);
     assert_int_equal(json_array_size(cases), 3);
-    json_array_foreach(cases, i, one) {
+    json_array_foreach (cases, i, one) {
         json_t *parts = json_object_get(one, "parts"), *part, *x;
         json_t *want = json_object_get(json_object_get(one, "right"), "o");
         const size_t E = json_array_size(want), n = json_array_size(parts);
@@ -158,15 +160,15 @@ static void split_cases(void **state) {
         for (int empty = 0; empty < 2; empty++) { /* an empty part in front changes nothing */
             float all[8 * 8] = {0}, *to = all + (empty ? 2 + E : 0);
             all[0] = -INFINITY;
-            json_array_foreach(parts, p, part) {
+            json_array_foreach (parts, p, part) {
                 const double l = json_number_value(json_object_get(part, "l"));
                 to[p * (2 + E)] = (float)json_number_value(json_object_get(part, "m"));
                 to[p * (2 + E) + 1] = (float)l;
-                json_array_foreach(json_object_get(part, "o"), e, x)
+                json_array_foreach (json_object_get(part, "o"), e, x)
                     to[p * (2 + E) + 2 + e] = (float)(json_number_value(x) * l);
             }
             bodies->attn_join(all, (int)n + empty, (int)E, out);
-            json_array_foreach(want, e, x)
+            json_array_foreach (want, e, x)
                 kr_near(json_string_value(json_object_get(one, "name")), (double)out[e],
                         json_number_value(x), 4 * 0x1p-24 * fmax(1, fabs(json_number_value(x))));
         }

@@ -8,7 +8,9 @@
 
 #include "backend.h"
 
-static int32_t ceil_div(int32_t a, int32_t b) { return (int32_t)(((int64_t)a + b - 1) / b); }
+static int32_t ceil_div(int32_t a, int32_t b) {
+    return (int32_t)(((int64_t)a + b - 1) / b);
+}
 
 static void cover(void **state) {
     (void)state;
@@ -37,8 +39,8 @@ static void cover(void **state) {
                                                               : chunk > LS_CHUNK_MAX / 2);
                     }
                     if (kind == LS_CHUNK_EVEN && chunk < LS_CHUNK_MAX)
-                        assert_int_equal(chunk, ceil_div(L, maxs[k]) > mins[i] ? ceil_div(L, maxs[k])
-                                                                               : mins[i]);
+                        assert_int_equal(
+                            chunk, ceil_div(L, maxs[k]) > mins[i] ? ceil_div(L, maxs[k]) : mins[i]);
                     if (kind == LS_CHUNK_DOUBLING) {
                         int32_t c = chunk;
                         while (c > mins[i] && c % 2 == 0)

@@ -78,8 +78,8 @@ static float draw_tokens(const float *x, ls_warp warp, uint64_t seed, int *count
 
 static void gumbel(void **state) {
     (void)state;
-    static const ls_warp warps[] = {{1, 0, 1, 0}, {0.6f, 0, 1, 0}, {1.7f, 12, 1, 0}, {1, 0, 0.8f, 0},
-                                    {1, 0, 1, 0.1f}};
+    static const ls_warp warps[] = {
+        {1, 0, 1, 0}, {0.6f, 0, 1, 0}, {1.7f, 12, 1, 0}, {1, 0, 0.8f, 0}, {1, 0, 1, 0.1f}};
     float x[V];
     kr_fill(x, V, 3, 4.0f);
     x[7] = -INFINITY;

@@ -18,16 +18,16 @@ static void published(void **state) {
     (void)state;
     static const struct {
         uint32_t at[4], key[2], want[4];
-    } kat[] = {
-        {{0, 0, 0, 0}, {0, 0}, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
-        {{0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff},
-         {0xffffffff, 0xffffffff},
-         {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
-        {{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344},
-         {0xa4093822, 0x299f31d0},
-         {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}}};
+    } kat[] = {{{0, 0, 0, 0}, {0, 0}, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
+               {{0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff},
+                {0xffffffff, 0xffffffff},
+                {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
+               {{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344},
+                {0xa4093822, 0x299f31d0},
+                {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}}};
     for (int i = 0; i < 3; i++) {
-        const ls_draw d = {{kat[i].key[0], kat[i].key[1]}, kat[i].at[1], kat[i].at[2], kat[i].at[3]};
+        const ls_draw d = {
+            {kat[i].key[0], kat[i].key[1]}, kat[i].at[1], kat[i].at[2], kat[i].at[3]};
         uint32_t word[4];
         for (int b = 0; b < 2; b++) {
             /* tokens have 32 bits, so the counter of token 4c is reached for c below 2^30 only */
@@ -48,7 +48,8 @@ static void lanes(void **state) {
     uint32_t word[2][N];
     for (uint32_t i = 0; i < 50; i++) {
         const uint32_t first = (i * 0x9E3779B9u) / 4 * 4 % 0x7fff0000u;
-        const ls_draw d = ls_draw_key(0x123456789abcdefull * (i + 1), i * 77, i * i, LS_DRAW_TEST, i << 8);
+        const ls_draw d =
+            ls_draw_key(0x123456789abcdefull * (i + 1), i * 77, i * i, LS_DRAW_TEST, i << 8);
         for (int b = 0; b < 2; b++)
             bodies[b]->words(&d, first, word[b], N);
         assert_memory_equal(word[0], word[1], sizeof word[0]);
@@ -61,10 +62,12 @@ static void lanes(void **state) {
 static void keys(void **state) {
     (void)state;
     const ls_draw d = ls_draw_key(1, 2, 3, LS_DRAW_TOKEN, 0);
-    const ls_draw other[] = {
-        ls_draw_key(2, 2, 3, LS_DRAW_TOKEN, 0), ls_draw_key(1 + (1ull << 32), 2, 3, LS_DRAW_TOKEN, 0),
-        ls_draw_key(1, 3, 3, LS_DRAW_TOKEN, 0), ls_draw_key(1, 2, 4, LS_DRAW_TOKEN, 0),
-        ls_draw_key(1, 2, 3, LS_DRAW_DRAFT, 0), ls_draw_key(1, 2, 3, LS_DRAW_TOKEN, 5)};
+    const ls_draw other[] = {ls_draw_key(2, 2, 3, LS_DRAW_TOKEN, 0),
+                             ls_draw_key(1 + (1ull << 32), 2, 3, LS_DRAW_TOKEN, 0),
+                             ls_draw_key(1, 3, 3, LS_DRAW_TOKEN, 0),
+                             ls_draw_key(1, 2, 4, LS_DRAW_TOKEN, 0),
+                             ls_draw_key(1, 2, 3, LS_DRAW_DRAFT, 0),
+                             ls_draw_key(1, 2, 3, LS_DRAW_TOKEN, 5)};
     for (int i = 0; i < 6; i++)
         assert_true(ls_draw_word(&d, 9) != ls_draw_word(&other[i], 9));
     assert_true(ls_draw_word(&d, 9) != ls_draw_word(&d, 10));

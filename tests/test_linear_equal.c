@@ -22,8 +22,8 @@ static float by_lanes(const void *w, ls_dtype t, size_t row, const float *x, int
     for (int k0 = 0; k0 < K; k0 += segment) {
         float lane[32] = {0}, next[32];
         for (int k = k0; k < K && k < k0 + segment; k++)
-            lane[(k - k0) % 32] = fmaf((float)kr_value(w, row * (size_t)K + (size_t)k, t), x[k],
-                                       lane[(k - k0) % 32]);
+            lane[(k - k0) % 32] =
+                fmaf((float)kr_value(w, row * (size_t)K + (size_t)k, t), x[k], lane[(k - k0) % 32]);
         for (int o = 16; o > 0; o /= 2) {
             for (int l = 0; l < 32; l++)
                 next[l] = lane[l] + lane[l ^ o];
@@ -85,7 +85,8 @@ static void written_out(void **state) {
         for (size_t d = 0; d < 3; d++) {
             const int K = hidden[i], N = 37, R = 5;
             ls_mat w = {kr_weights((size_t)N * (size_t)K, dtypes[d], 4, 0.3f), dtypes[d], N, K};
-            float *x = kr_alloc((size_t)(K * R) * sizeof *x), y[37 * 5], want[37 * 5], other[37 * 5];
+            float *x = kr_alloc((size_t)(K * R) * sizeof *x), y[37 * 5], want[37 * 5],
+                  other[37 * 5];
             kr_fill(x, (size_t)(K * R), 5, 2.0f);
             run(be, w, x, NULL, y, R);
             for (int r = 0; r < R; r++)
@@ -106,7 +107,8 @@ static void guarded_ends(void **state) {
     (void)state;
     ls_backend *be = kr_backend(LS_SIMD_AUTO, 1);
     const int K = 45, N = 7;
-    float *w = kr_alloc((size_t)(K * N + 64) * sizeof *w), *x = kr_alloc((size_t)(K + 64) * sizeof *x), y[7];
+    float *w = kr_alloc((size_t)(K * N + 64) * sizeof *w),
+          *x = kr_alloc((size_t)(K + 64) * sizeof *x), y[7];
     kr_fill(w, (size_t)(K * N), 6, 1.0f);
     kr_fill(x, (size_t)K, 7, 1.0f);
     run(be, (ls_mat){w, LS_F32, N, K}, x, NULL, y, 1);

@@ -37,7 +37,7 @@ static const fault faults[] = {
     {"ls.engine(target, { threads = 0 })", "'threads' must be an integer from 1 to 1024, got 0"},
     {"ls.engine(target, { kv = 'f16' })", "'kv' must be \"f32\" or \"bf16\", got 'f16'"},
     {"ls.engine(target, { chunk = 'even:0:64' })", "engine: "},
-    {"ls.engine(target, { chunk = 'odd:1' })", "'chunk' must be"},
+    {"ls.engine(target, { chunk = 'odd:1' })", "'chunk' is 'odd:1': not even"},
     {"ls.engine(target, { context = 4000 })", "engine: "},
     {"ls.drafter('suffix', target)", "must be \"model\", \"ngram\" or \"garbage\", got 'suffix'"},
     {"ls.drafter('model', target)", "argument 2 must be an engine, got a model"},

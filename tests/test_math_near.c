@@ -23,7 +23,7 @@ static float of_bits(uint32_t u) {
     return f;
 }
 
-/* Distance in units of the last place of the right value (of the smallest denormal below 2^-126). */
+/* Distance in units of the right value's last place (of the smallest denormal below 2^-126). */
 static double ulps(float got, double want) {
     const double unit = fabs(want) < 0x1p-126 ? 0x1p-149 : ldexp(1.0, ilogb(want) - 23);
     return fabs((double)got - want) / unit;

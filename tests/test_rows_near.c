@@ -13,14 +13,15 @@ static const ls_dtype dtypes[] = {LS_F32, LS_BF16, LS_F16};
 
 static ls_backend *be;
 
-/* The sum of squares has 22 + segments roundings, halved by the root; then root, quotient, product. */
+/* The sum of squares has 22 + segments roundings, halved by the root; root, quotient, product. */
 static void rmsnorm_near(void **state) {
     (void)state;
     static const int dims[] = {1, 2, 16, 31, 32, 33, 96, 160, 512, 513, 576, 2560, 4097};
     for (size_t i = 0; i < sizeof dims / sizeof *dims; i++)
         for (size_t d = 0; d < 3; d++) {
             const int D = dims[i], R = 3;
-            float *x = kr_alloc((size_t)(D * R) * sizeof *x), *y = kr_alloc((size_t)(D * R) * sizeof *y);
+            float *x = kr_alloc((size_t)(D * R) * sizeof *x),
+                  *y = kr_alloc((size_t)(D * R) * sizeof *y);
             void *w = kr_weights((size_t)D, dtypes[d], 21, 2.0f);
             kr_fill(x, (size_t)(D * R), 22, 4.0f);
             for (int k = 0; k < D; k++)
@@ -35,7 +36,8 @@ static void rmsnorm_near(void **state) {
                     sum += (double)x[r * D + k] * (double)x[r * D + k];
                 const double root = sqrt(sum / D + (double)1e-5f);
                 for (int k = 0; k < D; k++) {
-                    const double want = (double)x[r * D + k] / root * kr_value(w, (size_t)k, dtypes[d]);
+                    const double want =
+                        (double)x[r * D + k] / root * kr_value(w, (size_t)k, dtypes[d]);
                     kr_near("rmsnorm", (double)y[r * D + k], want,
                             steps * 0x1p-24 * fabs(want) + 0x1p-149);
                 }
@@ -73,7 +75,8 @@ static void rope_near(void **state) {
                 }
                 for (int e = 0; e < half; e++) {
                     const double u = (double)was[e], v = (double)was[e + half];
-                    const double co = (double)c[pos[r] * half + e], si = (double)s[pos[r] * half + e];
+                    const double co = (double)c[pos[r] * half + e],
+                                 si = (double)s[pos[r] * half + e];
                     const double bound = 2.01 * 0x1p-24 * (fabs(u) + fabs(v));
                     kr_near("rope, first half", (double)now[e], u * co - v * si, bound);
                     kr_near("rope, second half", (double)now[e + half], v * co + u * si, bound);
@@ -118,7 +121,8 @@ static void embed_exact(void **state) {
         for (int r = 0; r < 4; r++)
             for (int k = 0; k < D; k++) {
                 const int known = token[r] >= 0 && token[r] < V;
-                const double want = known ? kr_value(table, (size_t)(token[r] * D + k), dtypes[d]) : 0;
+                const double want =
+                    known ? kr_value(table, (size_t)(token[r] * D + k), dtypes[d]) : 0;
                 kr_near("embed", (double)x[r * D + k], want, 0.0);
             }
         free(table);
@@ -194,8 +198,8 @@ static int close_backend(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rmsnorm_near),   cmocka_unit_test(rope_near),
-        cmocka_unit_test(silu_near),      cmocka_unit_test(embed_exact),
+        cmocka_unit_test(rmsnorm_near),    cmocka_unit_test(rope_near),
+        cmocka_unit_test(silu_near),       cmocka_unit_test(embed_exact),
         cmocka_unit_test(kv_store_rounds), cmocka_unit_test(kv_store_outside)};
     return cmocka_run_group_tests(tests, open_backend, close_backend);
 }

@@ -1,4 +1,4 @@
-/* Rows that must not become a token (tests/cases/numeric/logits.json), and what launchers refuse. */
+/* Rows that must not become a token (cases/numeric/logits.json), and what launchers refuse. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,7 +13,10 @@
 
 static float number(const json_t *j) {
     const char *s = json_string_value(j);
-    return !s ? (float)json_number_value(j) : strcmp(s, "inf") == 0 ? INFINITY : strcmp(s, "-inf") == 0 ? -INFINITY : NAN;
+    return !s                       ? (float)json_number_value(j)
+           : strcmp(s, "inf") == 0  ? INFINITY
+           : strcmp(s, "-inf") == 0 ? -INFINITY
+                                    : NAN;
 }
 
 static void cases(void **state) {
@@ -25,7 +28,7 @@ static void cases(void **state) {
     if (!all)
         fail_msg("%s", why.text);
     assert_int_equal(json_array_size(all), 10);
-    json_array_foreach(all, i, one) {
+    json_array_foreach (all, i, one) {
         const char *name = json_string_value(json_object_get(one, "name"));
         json_t *logits = json_object_get(one, "logits"), *at = json_object_get(one, "equal_max_at");
         const size_t n = logits ? json_array_size(logits)
@@ -34,7 +37,8 @@ static void cases(void **state) {
         assert_true(n >= 1 && n <= 512);
         for (k = 0; k < n; k++)
             x[k] = logits ? number(json_array_get(logits, k)) : -1.0f;
-        json_array_foreach(at, k, v) x[json_integer_value(v)] = 1.0f;
+        json_array_foreach (at, k, v)
+            x[json_integer_value(v)] = 1.0f;
         json_t *greedy = json_object_get(one, "greedy"), *sampled = json_object_get(one, "sampled");
         json_t *temperature = json_object_get(one, "temperature");
         /* as greedy, and sampled at 1 or at the case's own temperature, over 50 positions */

@@ -1,5 +1,5 @@
 /* N-STAT against sorting and double precision. The float y = (x - max) / T is part of the
- * definition (what is kept is a set of y), so the oracle forms it as written; all else is its own. */
+ * definition (what is kept is a set of y), so the oracle forms it so; the rest is its own. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -27,7 +27,9 @@ static ls_row_stats stats_of(const float *x, int n, int ld, ls_warp warp, ls_dra
 }
 
 /* A sum of non-negative floats over n tokens passes at most this many roundings. */
-static double roundings(int n) { return 16 + 5 + n / 512 + 1; }
+static double roundings(int n) {
+    return 16 + 5 + n / 512 + 1;
+}
 
 static int descending(const void *a, const void *b) {
     const float x = *(const float *)a, y = *(const float *)b;
@@ -114,7 +116,8 @@ static void check_row(const float *x, int n, int ld, ls_warp w, uint32_t positio
     }
     const double rel = roundings(n) * 0x1p-24 + 0x1p-23, entropy = log(sum) - weighted / sum;
     kr_near("sum", (double)st.sum, sum, rel * sum);
-    kr_near("entropy", (double)st.entropy, entropy, 4 * rel * (1 + log((double)n) - weighted / sum));
+    kr_near("entropy", (double)st.entropy, entropy,
+            4 * rel * (1 + log((double)n) - weighted / sum));
     if (greedy)
         assert_int_equal(st.token, best);
     else if (top - next > 1e-5) /* log and the sum round: a nearer race is nobody's error */
@@ -145,9 +148,9 @@ static void check_row(const float *x, int n, int ld, ls_warp w, uint32_t positio
 
 static void random_rows(void **state) {
     (void)state;
-    static const ls_warp warps[] = {{0, 0, 1, 0},       {1, 0, 1, 0},       {0.7f, 40, 1, 0},
-                                    {1, 1, 1, 0},       {1.3f, 0, 0.9f, 0}, {0.8f, 0, 0.0f, 0},
-                                    {1, 0, 0.9999f, 0}, {1, 0, 1, 0.05f},   {0.9f, 20, 0.8f, 0},
+    static const ls_warp warps[] = {{0, 0, 1, 0},         {1, 0, 1, 0},       {0.7f, 40, 1, 0},
+                                    {1, 1, 1, 0},         {1.3f, 0, 0.9f, 0}, {0.8f, 0, 0.0f, 0},
+                                    {1, 0, 0.9999f, 0},   {1, 0, 1, 0.05f},   {0.9f, 20, 0.8f, 0},
                                     {1, 50, 0.95f, 0.02f}};
     for (int i = 0; i < N_SIZES; i++)
         for (int k = 0; k < 10; k++) {
@@ -194,7 +197,8 @@ static void equal_maxima(void **state) {
             x[t] = -7.5f; /* all equal: uniform */
         const ls_row_stats st = stats_of(x, n, n, (ls_warp){1, 0, 1, 0}, draw, 0);
         assert_int_equal(st.argmax, 0);
-        kr_near("entropy of a uniform row", (double)st.entropy, log((double)n), 1e-6 * (1 + log(n)));
+        kr_near("entropy of a uniform row", (double)st.entropy, log((double)n),
+                1e-6 * (1 + log(n)));
         assert_true(st.sum == (float)n);
         free(x);
     }
@@ -229,7 +233,7 @@ static int close_backend(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(random_rows), cmocka_unit_test(equal_maxima),
-                                       cmocka_unit_test(extremes)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(random_rows),
+                                       cmocka_unit_test(equal_maxima), cmocka_unit_test(extremes)};
     return cmocka_run_group_tests(tests, open_backend, close_backend);
 }

@@ -25,10 +25,10 @@ static void compare(const char *what, size_t n, size_t row) {
     kr_same(what, out[0], out[2], n, row);
 }
 
-#define EACH(op, args, set)                                                                        \
-    for (int b = 0; b < N_BACKENDS; b++) {                                                         \
-        set;                                                                                       \
-        backend[b]->op(backend[b], &(args));                                                       \
+#define EACH(op, args, set)                  \
+    for (int b = 0; b < N_BACKENDS; b++) {   \
+        set;                                 \
+        backend[b]->op(backend[b], &(args)); \
     }
 
 static void rows_of_width(int D) {
@@ -97,7 +97,8 @@ static void attention(void **state) {
                 const size_t nq = (size_t)(R * H * E), np = (size_t)(S * G * E);
                 const int32_t length[4] = {1, 700, 0, 333}, base[4] = {5, 0, 0, 300};
                 float *q = kr_alloc(nq * 4);
-                void *k = kr_weights(np, dtypes[d], 8, 1.0f), *v = kr_weights(np, dtypes[d], 9, 1.0f);
+                void *k = kr_weights(np, dtypes[d], 8, 1.0f),
+                     *v = kr_weights(np, dtypes[d], 9, 1.0f);
                 kr_fill(q, nq, 10, 4.0f);
                 ls_attn_args a = {.q = q, .k_pool = k, .v_pool = v, .kv_dtype = dtypes[d]};
                 a.loc.base = base, a.loc.n_slots = S, a.length = length;
@@ -113,8 +114,11 @@ static void attention(void **state) {
 static void vocabulary(void **state) {
     (void)state;
     static const int sizes[] = {1, 2, 31, 33, 127, 513, 1025, 5000};
-    const ls_warp warp[5] = {
-        {0, 0, 1, 0}, {1, 0, 1, 0}, {0.7f, 40, 0.9f, 0.02f}, {1.5f, 0, 0.8f, 0}, {0.9f, 0, 1, 0.1f}};
+    const ls_warp warp[5] = {{0, 0, 1, 0},
+                             {1, 0, 1, 0},
+                             {0.7f, 40, 0.9f, 0.02f},
+                             {1.5f, 0, 0.8f, 0},
+                             {0.9f, 0, 1, 0.1f}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         const int V = sizes[i], R = 5;
         const size_t n = (size_t)(R * V);
@@ -201,8 +205,8 @@ static int close_backends(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(rows),       cmocka_unit_test(heads),
-                                       cmocka_unit_test(attention),  cmocka_unit_test(vocabulary),
-                                       cmocka_unit_test(functions),  cmocka_unit_test(control)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(rows),      cmocka_unit_test(heads),
+                                       cmocka_unit_test(attention), cmocka_unit_test(vocabulary),
+                                       cmocka_unit_test(functions), cmocka_unit_test(control)};
     return cmocka_run_group_tests(tests, open_backends, close_backends);
 }

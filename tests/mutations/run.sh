@@ -10,7 +10,7 @@ set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 top=$(cd "$here/../.." && pwd)
 scratch=${TMPDIR:-/tmp}/lockstep-mutations
-export OMP_WAIT_POLICY=passive
+export GOMP_SPINCOUNT=1000
 
 field() { sed -n "s/^$2: *//p" "$1" | head -n 1; }
 part() { awk -v want="$2" '/^----$/ {n++; next} n == want' "$1"; }
