@@ -213,21 +213,21 @@ LS_FN void ls_attn_piece(const ls_attn_args *a, int r, int g, int h0, int c, int
                                               int n, int first, ls_attn_mem *mem) {               \
         ls_attn_piece(a, r, g, h0, c, n, first, NH, T, mem);                                      \
     }
-#define LS_ATTN_PIECES(T)                                                                       \
-    LS_ATTN_PIECE(1, T)                                                                         \
-    LS_ATTN_PIECE(2, T)                                                                         \
-    LS_ATTN_PIECE(3, T)                                                                         \
-    LS_ATTN_PIECE(4, T)                                                                         \
-        LS_FN void ls_attn_heads_##T(const ls_attn_args *a, int r, int g, int h0, int c, int n, \
-                                     int first, int n_heads, ls_attn_mem *mem) {                \
-        if (n_heads == 1)                                                                       \
-            ls_attn_piece_1_##T(a, r, g, h0, c, n, first, mem);                                 \
-        else if (n_heads == 2)                                                                  \
-            ls_attn_piece_2_##T(a, r, g, h0, c, n, first, mem);                                 \
-        else if (n_heads == 3)                                                                  \
-            ls_attn_piece_3_##T(a, r, g, h0, c, n, first, mem);                                 \
-        else                                                                                    \
-            ls_attn_piece_4_##T(a, r, g, h0, c, n, first, mem);                                 \
+#define LS_ATTN_PIECES(T)                                                                   \
+    LS_ATTN_PIECE(1, T)                                                                     \
+    LS_ATTN_PIECE(2, T)                                                                     \
+    LS_ATTN_PIECE(3, T)                                                                     \
+    LS_ATTN_PIECE(4, T)                                                                     \
+    LS_FN void ls_attn_heads_##T(const ls_attn_args *a, int r, int g, int h0, int c, int n, \
+                                 int first, int n_heads, ls_attn_mem *mem) {                \
+        if (n_heads == 1)                                                                   \
+            ls_attn_piece_1_##T(a, r, g, h0, c, n, first, mem);                             \
+        else if (n_heads == 2)                                                              \
+            ls_attn_piece_2_##T(a, r, g, h0, c, n, first, mem);                             \
+        else if (n_heads == 3)                                                              \
+            ls_attn_piece_3_##T(a, r, g, h0, c, n, first, mem);                             \
+        else                                                                                \
+            ls_attn_piece_4_##T(a, r, g, h0, c, n, first, mem);                             \
     }
 LS_ATTN_PIECES(LS_F32)
 LS_ATTN_PIECES(LS_BF16)

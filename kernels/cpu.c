@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "cpu_bodies.h"
 #include "tile_limits.h"
@@ -15,8 +14,7 @@ typedef struct cpu_backend {
     ls_backend be; /* first: a backend pointer is one of these */
     const ls_cpu_bodies *bodies;
     int n_threads;
-    double alone_until_ns, alone_ns; /* see `crowded` */
-    ls_err err;                      /* the first failure since the last sync */
+    ls_err err; /* the first failure since the last sync */
 } cpu_backend;
 
 static cpu_backend *cpu_of(ls_backend *be) {
@@ -25,50 +23,18 @@ static cpu_backend *cpu_of(ls_backend *be) {
 
 /* Work below this, in rough nanoseconds of one core, is not worth waking a second one. */
 #define WORTH_THREADS_NS 4000.0
-/* A launch this much later than expected waited for a thread that had no processor. */
-#define LATE_NS 400000.0
-#define ALONE_MIN_NS 10e6
-#define ALONE_MAX_NS 160e6
 
-static double now_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return 1e9 * (double)t.tv_sec + (double)t.tv_nsec;
-}
-
-/* Threads for work of so many rough nanoseconds; *start is when it begins if they are several. */
-static int threads_for(const cpu_backend *cpu, int64_t n_blocks, double work_ns, double *start) {
-    if (n_blocks < 2 || cpu->n_threads < 2 || work_ns < WORTH_THREADS_NS)
-        return 1;
-    *start = now_ns();
-    if (*start < cpu->alone_until_ns)
+static int threads_for(const cpu_backend *cpu, int64_t n_blocks, double work_ns) {
+    if (n_blocks < 2 || work_ns < WORTH_THREADS_NS)
         return 1;
     return n_blocks < cpu->n_threads ? (int)n_blocks : cpu->n_threads;
-}
-
-/* On a crowded machine a team waits, at each of hundreds of launches, until all its threads have a
- * processor at the same moment: a pass takes fifty times as long. Then one thread alone is faster:
- * it goes on alone for a while, and for longer when the next try is late again. */
-static void crowded(cpu_backend *cpu, double start, double work_ns) {
-    const double now = now_ns();
-    if (now - start < 4 * work_ns + LATE_NS) {
-        cpu->alone_ns = 0;
-        return;
-    }
-    const double twice = 2 * cpu->alone_ns;
-    cpu->alone_ns = twice < ALONE_MIN_NS   ? ALONE_MIN_NS
-                    : twice < ALONE_MAX_NS ? twice
-                                           : ALONE_MAX_NS;
-    cpu->alone_until_ns = now + cpu->alone_ns;
 }
 
 /* Items [0, n) in contiguous ranges that begin at multiples of `unit`, one range a thread. */
 #define SPREAD(cpu, n, unit, item_ns, call)                                                    \
     do {                                                                                       \
         const int64_t n_ = (n), unit_ = (unit), blocks_ = (n_ + unit_ - 1) / unit_;            \
-        const double work_ = (item_ns) * (double)n_;                                           \
-        double start_ = 0;                                                                     \
-        const int threads_ = threads_for((cpu), blocks_, work_, &start_);                      \
+        const int threads_ = threads_for((cpu), blocks_, (item_ns) * (double)n_);              \
         if (threads_ == 1) {                                                                   \
             const int64_t i0 = 0, i1 = n_;                                                     \
             call;                                                                              \
@@ -80,7 +46,6 @@ static void crowded(cpu_backend *cpu, double start, double work_ns) {
                 if (i0 < i1)                                                                   \
                     call;                                                                      \
             }                                                                                  \
-            crowded((cpu), start_, work_);                                                     \
         }                                                                                      \
     } while (0)
 

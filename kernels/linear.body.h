@@ -23,8 +23,7 @@ LS_FN int ls_linear_take(int left) {
 /* Lane sums of one segment, k0 <= k < k1, of outputs n0, n0 + step, ... and rows r0..:
  * sum[n * M + m]. */
 LS_FN void ls_linear_segment(const ls_linear_args *a, int n0, int step, int r0, int k0, int k1,
-                             size_t ahead, const int N, const int M, const int P, const ls_dtype t,
-                             float *sum) {
+                             const int N, const int M, const int P, const ls_dtype t, float *sum) {
     const size_t K = (size_t)a->w.n_in, across = (size_t)step * K, w0 = (size_t)n0 * K;
     const float *x0 = a->x + (size_t)r0 * K;
     const int whole = k0 + (k1 - k0) / LS_LANES * LS_LANES;
@@ -34,12 +33,13 @@ LS_FN void ls_linear_segment(const ls_linear_args *a, int n0, int step, int r0, 
         part_f32 acc[LS_LINEAR_TILE * LS_LINEAR_PARTS];
         LS_UNROLLED (i, N * M * P)
             acc[i] = part_set(0.0f);
-        /* each part fetches its share of the lines ahead */
-        for (int k = k0 + p0 / P * LS_LANES; k < whole; k += LS_LANES * (LS_PARTS / P))
-            LS_UNROLLED (n, N)
-                part_prefetch((const char *)a->w.data +
-                              (w0 + (size_t)n * across + (size_t)k) * ls_dtype_bytes(t) + ahead);
         for (int k = k0; k < whole; k += LS_LANES) {
+            if (P == LS_PARTS ||
+                (k / LS_LANES) % LS_PARTS == p0) /* each part a share of the lines */
+                LS_UNROLLED (n, N)
+                    part_prefetch((const char *)a->w.data +
+                                  (w0 + (size_t)n * across + (size_t)k) * ls_dtype_bytes(t) +
+                                  LS_LINEAR_AHEAD);
             LS_UNROLLED (p, P) {
                 part_f32 w[LS_LINEAR_TILE];
                 LS_UNROLLED (n, N)
@@ -70,12 +70,12 @@ LS_FN void ls_linear_segment(const ls_linear_args *a, int n0, int step, int r0, 
 }
 
 /* Outputs n, n + step, ... (N of them) for rows r .. r + M - 1: all segments, then `add`. */
-LS_FN void ls_linear_tile(const ls_linear_args *a, int n0, int step, int r0, size_t ahead,
-                          const int N, const int M, const int P, const ls_dtype t) {
+LS_FN void ls_linear_tile(const ls_linear_args *a, int n0, int step, int r0, const int N,
+                          const int M, const int P, const ls_dtype t) {
     float y[LS_LINEAR_TILE] = {0}, sum[LS_LINEAR_TILE + 7]; /* sums come in groups of 8 */
     for (int k0 = 0; k0 < a->w.n_in; k0 += LS_SEGMENT) {
-        ls_linear_segment(a, n0, step, r0, k0, ls_min_i(a->w.n_in, k0 + LS_SEGMENT), ahead, N, M, P,
-                          t, sum);
+        ls_linear_segment(a, n0, step, r0, k0, ls_min_i(a->w.n_in, k0 + LS_SEGMENT), N, M, P, t,
+                          sum);
         LS_UNROLLED (i, N * M)
             y[i] = k0 == 0 ? sum[i] : y[i] + sum[i];
     }
@@ -92,47 +92,43 @@ LS_FN void ls_linear_tile(const ls_linear_args *a, int n0, int step, int r0, siz
 
 /* Outputs [n0, n1) for M rows. The outputs of a tile lie `step` apart: N streams, each of whole
  * consecutive rows, are what the hardware prefetches best. */
-LS_FN void ls_linear_rows(const ls_linear_args *a, int n0, int n1, int r, size_t ahead, const int N,
-                          const int M, const int P, const ls_dtype t) {
+LS_FN void ls_linear_rows(const ls_linear_args *a, int n0, int n1, int r, const int N, const int M,
+                          const int P, const ls_dtype t) {
     const int step = (n1 - n0) / N;
     for (int n = n0; n < n0 + step; n++)
-        ls_linear_tile(a, n, step, r, ahead, N, M, P, t);
+        ls_linear_tile(a, n, step, r, N, M, P, t);
     for (int n = n0 + step * N; n < n1; n++)
-        ls_linear_tile(a, n, 0, r, ahead, 1, M, P, t);
+        ls_linear_tile(a, n, 0, r, 1, M, P, t);
 }
 
 /* One function for each tile and storage type: both are constants inside it. */
-#define LS_LINEAR_INSTANCE(M, N, P, T)                                                        \
-    LS_INSTANCE void ls_linear_rows_##M##_##T(const ls_linear_args *a, int n0, int n1, int r, \
-                                              size_t ahead) {                                 \
-        ls_linear_rows(a, n0, n1, r, ahead, N, M, P, T);                                      \
+#define LS_LINEAR_INSTANCE(M, N, P, T)                                                          \
+    LS_INSTANCE void ls_linear_rows_##M##_##T(const ls_linear_args *a, int n0, int n1, int r) { \
+        ls_linear_rows(a, n0, n1, r, N, M, P, T);                                               \
     }
-#define LS_LINEAR_INSTANCES(M, N, P)                                                              \
-    LS_LINEAR_INSTANCE(M, N, P, LS_F32)                                                           \
-    LS_LINEAR_INSTANCE(M, N, P, LS_BF16)                                                          \
-    LS_LINEAR_INSTANCE(M, N, P, LS_F16)                                                           \
-    LS_FN void ls_linear_rows_##M(const ls_linear_args *a, int n0, int n1, int r, size_t ahead) { \
-        if (a->w.dtype == LS_F32)                                                                 \
-            ls_linear_rows_##M##_LS_F32(a, n0, n1, r, ahead);                                     \
-        else if (a->w.dtype == LS_BF16)                                                           \
-            ls_linear_rows_##M##_LS_BF16(a, n0, n1, r, ahead);                                    \
-        else                                                                                      \
-            ls_linear_rows_##M##_LS_F16(a, n0, n1, r, ahead);                                     \
+#define LS_LINEAR_INSTANCES(M, N, P)                                                \
+    LS_LINEAR_INSTANCE(M, N, P, LS_F32)                                             \
+    LS_LINEAR_INSTANCE(M, N, P, LS_BF16)                                            \
+    LS_LINEAR_INSTANCE(M, N, P, LS_F16)                                             \
+    LS_FN void ls_linear_rows_##M(const ls_linear_args *a, int n0, int n1, int r) { \
+        if (a->w.dtype == LS_F32)                                                   \
+            ls_linear_rows_##M##_LS_F32(a, n0, n1, r);                              \
+        else if (a->w.dtype == LS_BF16)                                             \
+            ls_linear_rows_##M##_LS_BF16(a, n0, n1, r);                             \
+        else                                                                        \
+            ls_linear_rows_##M##_LS_F16(a, n0, n1, r);                              \
     }
 LS_LINEAR_TILES(LS_LINEAR_INSTANCES)
 
 /* Outputs [n0, n1) for rows [r0, r1), a tile of rows after the other: the weights of a block come
- * from memory once and then from the cache. While they do, the prefetch is free to look further: at
- * the same place of the next block, so that memory is never idle. */
+ * from memory once and then from the cache. */
 LS_FN void ls_body_linear(const ls_linear_args *a, int n0, int n1, int r0, int r1) {
-    const size_t block = (size_t)(n1 - n0) * (size_t)a->w.n_in * ls_dtype_bytes(a->w.dtype);
     for (int r = r0, m; r < r1; r += m) {
-        const size_t ahead = r == r0 ? LS_LINEAR_AHEAD : block;
         m = ls_linear_take(r1 - r);
         switch (m) {
-#define LS_LINEAR_CASE(M, N, P)                  \
-    case M:                                      \
-        ls_linear_rows_##M(a, n0, n1, r, ahead); \
+#define LS_LINEAR_CASE(M, N, P)           \
+    case M:                               \
+        ls_linear_rows_##M(a, n0, n1, r); \
         break;
             LS_LINEAR_TILES(LS_LINEAR_CASE)
         }
