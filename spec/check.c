@@ -61,7 +61,8 @@ static void on_token(void *self, int32_t position, int32_t token, int32_t index,
         c->r->fork.token_spec = token;
 }
 
-static void on_round(void *self, const ls_round *round, const int32_t *draft, const ls_row_stats *s) {
+static void on_round(void *self, const ls_round *round, const int32_t *draft,
+                     const ls_row_stats *s) {
     checker *c = self;
     (void)draft;
     (void)s;
@@ -141,20 +142,25 @@ void ls_fork_print(FILE *f, const ls_fork *k) {
         return;
     }
     if (k->kind == LS_FORK_LENGTH) {
-        fprintf(f,
-                "fork at position %d: one text ends where the other goes on, or for another reason: a "
-                "fault of the end conditions\n",
-                k->position);
+        fprintf(
+            f,
+            "fork at position %d: one text ends where the other goes on, or for another reason: a "
+            "fault of the end conditions\n",
+            k->position);
         return;
     }
     if (k->kind == LS_FORK_CACHE) {
-        fprintf(f,
-                "fork in cache row %d, with equal tokens and logits: a fault of storing or rewinding\n",
-                k->position);
+        fprintf(
+            f,
+            "fork in cache row %d, with equal tokens and logits: a fault of storing or rewinding\n",
+            k->position);
         return;
     }
-    fprintf(f, "fork at position %d (round %d, row %d of %d): token %d plain, %d speculative, margin %.3g; ",
-            k->position, k->round, k->row, k->rows, k->token_plain, k->token_spec, (double)k->margin);
+    fprintf(f,
+            "fork at position %d (round %d, row %d of %d): token %d plain, %d speculative, margin "
+            "%.3g; ",
+            k->position, k->round, k->row, k->rows, k->token_plain, k->token_spec,
+            (double)k->margin);
     if (k->kind == LS_FORK_TOKEN)
         fprintf(f, "the logits agree bit for bit: a fault of the rule or of the draw\n");
     else if (!k->op[0])

@@ -14,9 +14,8 @@ ls_status ls_chunk_parse(const char *text, ls_chunk_rule *rule, ls_err *err) {
         const bool splits = k == LS_CHUNK_SPLITS;
         if (strcmp(kind, kinds[k]) != 0 || n != (splits ? 2 : 3))
             continue;
-        const ls_chunk_rule r = {.kind = (ls_chunk_kind)k,
-                                 .min_keys = splits ? 0 : x,
-                                 .max_chunks = splits ? x : y};
+        const ls_chunk_rule r = {
+            .kind = (ls_chunk_kind)k, .min_keys = splits ? 0 : x, .max_chunks = splits ? x : y};
         LS_TRY(ls_chunk_check(r, err));
         *rule = r;
         return LS_OK;

@@ -23,7 +23,8 @@ static void lookup_destroy(ls_drafter *d) {
 }
 
 /* Asks `more` after each token, as a model drafter would; *n is how many stand. */
-static ls_status offer(lookup *u, const ls_draft_job *job, int32_t n, ls_draft_block *out, ls_err *err) {
+static ls_status offer(lookup *u, const ls_draft_job *job, int32_t n, ls_draft_block *out,
+                       ls_err *err) {
     int32_t i = 0;
     while (i < n) {
         i++;
@@ -51,7 +52,8 @@ static int32_t find_ngram(const int32_t *t, int32_t n_token, int32_t n) {
     return -1;
 }
 
-static ls_status ngram_draft(ls_drafter *d, const ls_draft_job *job, ls_draft_block *out, ls_err *err) {
+static ls_status ngram_draft(ls_drafter *d, const ls_draft_job *job, ls_draft_block *out,
+                             ls_err *err) {
     lookup *u = (lookup *)d;
     int32_t n = 0;
     const int32_t want = job->n < LS_DRAFT_MAX ? job->n : LS_DRAFT_MAX;
@@ -93,8 +95,8 @@ static lookup *lookup_create(const char *name) {
 ls_status ls_drafter_ngram(int32_t n_min, int32_t n_max, const int32_t *eos, int32_t n_eos,
                            ls_drafter **out, ls_err *err) {
     if (n_min < 1 || n_max < n_min)
-        return ls_fail(err, LS_ERR_INPUT, "ngram drafter: lengths %d..%d, need 1 <= min <= max", n_min,
-                       n_max);
+        return ls_fail(err, LS_ERR_INPUT, "ngram drafter: lengths %d..%d, need 1 <= min <= max",
+                       n_min, n_max);
     lookup *u = lookup_create("ngram");
     if (u)
         u->eos = malloc(((size_t)n_eos + 1) * sizeof *u->eos);

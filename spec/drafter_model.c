@@ -20,7 +20,8 @@ static ls_status model_begin(ls_drafter *d, ls_err *err) {
 
 /* Rewinds the cache to what it has in common with the committed tokens, less the last of them (its
  * row has to run to give logits), and returns the number of rows left. */
-static ls_status rewind_to_common(model_drafter *m, const ls_draft_job *job, int32_t *n, ls_err *err) {
+static ls_status rewind_to_common(model_drafter *m, const ls_draft_job *job, int32_t *n,
+                                  ls_err *err) {
     ls_kv *kv = ls_engine_kv(m->base.engine);
     const int32_t len = ls_kv_len(kv, m->seq);
     const int32_t most = len < job->n_token - 1 ? len : job->n_token - 1;
@@ -61,7 +62,8 @@ static ls_status keep_probs(model_drafter *m, int32_t i, ls_err *err) {
                          err);
 }
 
-static ls_status model_draft(ls_drafter *d, const ls_draft_job *job, ls_draft_block *out, ls_err *err) {
+static ls_status model_draft(ls_drafter *d, const ls_draft_job *job, ls_draft_block *out,
+                             ls_err *err) {
     model_drafter *m = (model_drafter *)d;
     int32_t have, want = job->n < LS_DRAFT_MAX ? job->n : LS_DRAFT_MAX;
     out->n = 0;
@@ -75,10 +77,10 @@ static ls_status model_draft(ls_drafter *d, const ls_draft_job *job, ls_draft_bl
     LS_TRY(catch_up(m, job, have, err));
     for (int32_t i = 0;; i++) {
         const int32_t pos = job->n_token + i;
-        const ls_draw draw = job->coupled
-                                 ? ls_draw_key(job->seed, job->sequence, (uint32_t)pos, LS_DRAW_TOKEN, 0)
-                                 : ls_draw_key(job->seed, job->sequence, (uint32_t)pos, LS_DRAW_DRAFT,
-                                               (uint32_t)job->n_token);
+        const ls_draw draw =
+            job->coupled ? ls_draw_key(job->seed, job->sequence, (uint32_t)pos, LS_DRAW_TOKEN, 0)
+                         : ls_draw_key(job->seed, job->sequence, (uint32_t)pos, LS_DRAW_DRAFT,
+                                       (uint32_t)job->n_token);
         LS_TRY(ls_pass_stats(d->engine, 0, 1, &job->warp, &draw, job->n_top, &m->stats[i], err));
         if (m->stats[i].flags)
             return LS_OK; /* a draft without a token is no draft; the target's rows are what counts */

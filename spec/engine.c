@@ -41,9 +41,10 @@ struct ls_engine {
     void *x, *normed, *q, *k, *v, *att, *gate, *up, *part, *wanted, *logits, *prob;
     void *warp, *draw, *stats;
 
-    int32_t n_want;      /* wanted rows of the last pass */
-    int32_t *seq_next;   /* [max_seqs] scratch of check_rows: next index of the sequence */
-    int32_t *seq_table;  /* [max_seqs] where the sequence's table begins in this pass, -1 = not yet */
+    int32_t n_want;    /* wanted rows of the last pass */
+    int32_t *seq_next; /* [max_seqs] scratch of check_rows: next index of the sequence */
+    int32_t
+        *seq_table; /* [max_seqs] where the sequence's table begins in this pass, -1 = not yet */
     const ls_trace *trace;
     float *trace_buf;
     ls_engine_counts count;
@@ -94,7 +95,8 @@ static ls_status take_weights(ls_engine *e, ls_err *err) {
     for (int32_t l = 0; l < n; l++) {
         const ls_layer_weights *s = &w->layer[l];
         dev_layer *d = &e->layer[l];
-        *d = (dev_layer){s->attn_norm, s->ffn_norm, s->q, s->k, s->v, s->o, s->gate, s->up, s->down};
+        *d =
+            (dev_layer){s->attn_norm, s->ffn_norm, s->q, s->k, s->v, s->o, s->gate, s->up, s->down};
         ls_mat *mats[] = {&d->q, &d->k, &d->v, &d->o, &d->gate, &d->up, &d->down};
         for (size_t i = 0; i < sizeof mats / sizeof *mats; i++) {
             LS_TRY(lend_mat(e, mats[i], err));
@@ -109,7 +111,7 @@ static ls_status take_weights(ls_engine *e, ls_err *err) {
 /* Carves the tables out of one block; counts only when base is NULL. */
 static size_t carve_tables(const ls_engine *e, int32_t *base, row_tables *t) {
     const size_t r = (size_t)e->o.max_rows;
-    int32_t **rows[] = {&t->token, &t->pos,       &t->slot,   &t->length, &t->base,
+    int32_t **rows[] = {&t->token,    &t->pos,       &t->slot,   &t->length, &t->base,
                         &t->table_at, &t->table_len, &t->prefix, &t->want};
     size_t at = 0;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++, at += r)
@@ -172,11 +174,20 @@ static ls_status take_scratch(ls_engine *e, ls_err *err) {
         void **p;
         size_t bytes;
     } need[] = {
-        {&e->x, r * d * 4},      {&e->normed, r * d * 4}, {&e->q, r * he * 4},
-        {&e->k, r * ge * 4},     {&e->v, r * ge * 4},     {&e->att, r * he * 4},
-        {&e->gate, r * f * 4},   {&e->up, r * f * 4},     {&e->part, r * part * 4},
-        {&e->wanted, r * d * 4}, {&e->logits, r * v * 4}, {&e->prob, v * 4},
-        {&e->warp, r * sizeof(ls_warp)}, {&e->draw, r * sizeof(ls_draw)},
+        {&e->x, r * d * 4},
+        {&e->normed, r * d * 4},
+        {&e->q, r * he * 4},
+        {&e->k, r * ge * 4},
+        {&e->v, r * ge * 4},
+        {&e->att, r * he * 4},
+        {&e->gate, r * f * 4},
+        {&e->up, r * f * 4},
+        {&e->part, r * part * 4},
+        {&e->wanted, r * d * 4},
+        {&e->logits, r * v * 4},
+        {&e->prob, v * 4},
+        {&e->warp, r * sizeof(ls_warp)},
+        {&e->draw, r * sizeof(ls_draw)},
         {&e->stats, r * sizeof(ls_row_stats)},
     };
     for (size_t i = 0; i < sizeof need / sizeof *need; i++)
@@ -196,8 +207,8 @@ static ls_status fill_defaults(ls_engine *e, ls_engine_options o, ls_err *err) {
     o.max_seqs = o.max_seqs ? o.max_seqs : 1;
     o.context = o.context ? o.context : c->n_pos;
     if (o.context > c->n_pos)
-        return ls_fail(err, LS_ERR_INPUT, "context %d is longer than the model's %d (%s)", o.context,
-                       c->n_pos, e->model->dir);
+        return ls_fail(err, LS_ERR_INPUT, "context %d is longer than the model's %d (%s)",
+                       o.context, c->n_pos, e->model->dir);
     o.n_layers = o.n_layers ? o.n_layers : c->n_layers;
     o.n_vocab = o.n_vocab ? o.n_vocab : e->model->n_token;
     if (o.n_layers > c->n_layers || o.n_vocab > c->n_vocab)
@@ -252,8 +263,8 @@ void ls_engine_destroy(ls_engine *e) {
     if (!e)
         return;
     ls_backend *be = e->be;
-    void *dev[] = {e->dev_tables, e->cos,  e->sin,  e->x,      e->normed, e->q,
-                   e->k,          e->v,    e->att,  e->gate,   e->up,     e->part,
+    void *dev[] = {e->dev_tables, e->cos,    e->sin,  e->x,    e->normed, e->q,
+                   e->k,          e->v,      e->att,  e->gate, e->up,     e->part,
                    e->wanted,     e->logits, e->prob, e->warp, e->draw,   e->stats};
     for (size_t i = 0; i < sizeof dev / sizeof *dev; i++)
         be->free(be, dev[i]);
@@ -269,11 +280,21 @@ void ls_engine_destroy(ls_engine *e) {
     free(e);
 }
 
-ls_kv *ls_engine_kv(ls_engine *e) { return e->kv; }
-ls_backend *ls_engine_backend(ls_engine *e) { return e->be; }
-const ls_model *ls_engine_model(const ls_engine *e) { return e->model; }
-const ls_engine_options *ls_engine_opts(const ls_engine *e) { return &e->o; }
-ls_engine_counts ls_engine_count(const ls_engine *e) { return e->count; }
+ls_kv *ls_engine_kv(ls_engine *e) {
+    return e->kv;
+}
+ls_backend *ls_engine_backend(ls_engine *e) {
+    return e->be;
+}
+const ls_model *ls_engine_model(const ls_engine *e) {
+    return e->model;
+}
+const ls_engine_options *ls_engine_opts(const ls_engine *e) {
+    return &e->o;
+}
+ls_engine_counts ls_engine_count(const ls_engine *e) {
+    return e->count;
+}
 
 /* ---- the rows of a pass ----------------------------------------------------------------------- */
 
@@ -283,9 +304,10 @@ static ls_status check_tree_row(const ls_row *r, int32_t i, ls_err *err) {
     for (int32_t a = 0; ok && a < r->n_anc; a++)
         ok = r->anc[a] >= r->n_prefix && (a == 0 || r->anc[a] > r->anc[a - 1]);
     return ok ? LS_OK
-              : ls_fail(err, LS_ERR_SHAPE,
-                        "pass: row %d: ancestors must ascend from the prefix of %d to its own index %d",
-                        i, r->n_prefix, r->index);
+              : ls_fail(
+                    err, LS_ERR_SHAPE,
+                    "pass: row %d: ancestors must ascend from the prefix of %d to its own index %d",
+                    i, r->n_prefix, r->index);
 }
 
 /* Every row belongs: open sequence, known token, next free index, ancestors that exist. */
@@ -301,11 +323,12 @@ static ls_status check_rows(ls_engine *e, const ls_row *rows, int32_t n, ls_err 
         if (r->seq < 0 || r->seq >= e->o.max_seqs || e->seq_next[r->seq] < 0)
             return ls_fail(err, LS_ERR_STATE, "pass: row %d: sequence %d is not open", i, r->seq);
         if (r->token < 0 || r->token >= e->embed.n_out)
-            return ls_fail(err, LS_ERR_INPUT, "pass: row %d: token %d is outside the vocabulary of %d", i,
-                           r->token, e->embed.n_out);
+            return ls_fail(err, LS_ERR_INPUT,
+                           "pass: row %d: token %d is outside the vocabulary of %d", i, r->token,
+                           e->embed.n_out);
         if (r->pos < 0 || r->pos >= e->o.context)
-            return ls_fail(err, LS_ERR_FULL, "pass: row %d: position %d is past the context of %d", i,
-                           r->pos, e->o.context);
+            return ls_fail(err, LS_ERR_FULL, "pass: row %d: position %d is past the context of %d",
+                           i, r->pos, e->o.context);
         if (r->index != e->seq_next[r->seq]++)
             return ls_fail(err, LS_ERR_SHAPE, "pass: row %d: index %d, the next free one is %d", i,
                            r->index, e->seq_next[r->seq] - 1);
@@ -365,8 +388,8 @@ static ls_locator locator(const ls_engine *e, bool tree) {
 
 /* ---- the pass --------------------------------------------------------------------------------- */
 
-static ls_status traced(ls_engine *e, int32_t layer, const char *op, const void *data, int32_t n_rows,
-                        int32_t dim, ls_err *err) {
+static ls_status traced(ls_engine *e, int32_t layer, const char *op, const void *data,
+                        int32_t n_rows, int32_t dim, ls_err *err) {
     if (!e->trace)
         return LS_OK;
     const size_t bytes = (size_t)n_rows * (size_t)dim * sizeof(float);
@@ -483,7 +506,8 @@ static ls_status head(ls_engine *e, ls_err *err) {
 ls_status ls_pass(ls_engine *e, const ls_row *rows, int32_t n, ls_err *err) {
     LS_TRY(check_rows(e, rows, n, err));
     const bool tree = fill_tables(e, rows, n);
-    const size_t used = tree ? e->tables_bytes : (size_t)((char *)e->h.anc - (char *)e->host_tables);
+    const size_t used =
+        tree ? e->tables_bytes : (size_t)((char *)e->h.anc - (char *)e->host_tables);
     LS_TRY(e->be->upload(e->be, e->dev_tables, e->host_tables, used, err));
     const ls_locator loc = locator(e, tree);
     const ls_embed_args embed = {.table = e->embed, .token = e->d.token, .x = e->x, .n_rows = n};
@@ -523,8 +547,8 @@ ls_status ls_prefill(ls_engine *e, int32_t seq, const int32_t *token, int32_t n,
 static ls_status check_wanted(const ls_engine *e, int32_t first, int32_t n, ls_err *err) {
     return first >= 0 && n >= 1 && n <= e->n_want - first
                ? LS_OK
-               : ls_fail(err, LS_ERR_STATE, "pass: logits %d..%d were asked for, %d are there", first,
-                         first + n - 1, e->n_want);
+               : ls_fail(err, LS_ERR_STATE, "pass: logits %d..%d were asked for, %d are there",
+                         first, first + n - 1, e->n_want);
 }
 
 ls_status ls_pass_stats(ls_engine *e, int32_t first, int32_t n, const ls_warp *warp,
@@ -550,7 +574,8 @@ ls_status ls_pass_stats(ls_engine *e, int32_t first, int32_t n, const ls_warp *w
 ls_status ls_pass_logits(ls_engine *e, int32_t row, float *dst, ls_err *err) {
     LS_TRY(check_wanted(e, row, 1, err));
     const size_t v = (size_t)e->o.n_vocab;
-    return e->be->download(e->be, dst, (const float *)e->logits + (size_t)row * v, v * sizeof *dst, err);
+    return e->be->download(e->be, dst, (const float *)e->logits + (size_t)row * v, v * sizeof *dst,
+                           err);
 }
 
 ls_status ls_pass_probs(ls_engine *e, int32_t row, const ls_row_stats *stats, float *dst,
@@ -559,7 +584,8 @@ ls_status ls_pass_probs(ls_engine *e, int32_t row, const ls_row_stats *stats, fl
     LS_TRY(check_wanted(e, row, 1, err));
     ls_row_stats *stats_d = (ls_row_stats *)e->stats + row;
     LS_TRY(be->upload(be, stats_d, stats, sizeof *stats, err));
-    const ls_probs_args a = {.logits = (const float *)e->logits + (size_t)row * (size_t)e->o.n_vocab,
+    const ls_probs_args a = {.logits =
+                                 (const float *)e->logits + (size_t)row * (size_t)e->o.n_vocab,
                              .stats = stats_d,
                              .prob = e->prob,
                              .ld_logits = e->o.n_vocab,
@@ -570,4 +596,6 @@ ls_status ls_pass_probs(ls_engine *e, int32_t row, const ls_row_stats *stats, fl
     return be->download(be, dst, e->prob, (size_t)e->o.n_vocab * sizeof *dst, err);
 }
 
-void ls_engine_trace(ls_engine *e, const ls_trace *trace) { e->trace = trace; }
+void ls_engine_trace(ls_engine *e, const ls_trace *trace) {
+    e->trace = trace;
+}

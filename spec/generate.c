@@ -40,10 +40,11 @@ static ls_status check_job(const ls_gen *g, ls_err *err) {
     if (g->n_prompt < 1)
         return ls_fail(err, LS_ERR_INPUT, "the prompt is empty: give at least one token");
     if (g->n_prompt > o->context)
-        return ls_fail(err, LS_ERR_INPUT,
-                       "the prompt of %d tokens does not fit the context of %d: shorten it or raise "
-                       "the context",
-                       g->n_prompt, o->context);
+        return ls_fail(
+            err, LS_ERR_INPUT,
+            "the prompt of %d tokens does not fit the context of %d: shorten it or raise "
+            "the context",
+            g->n_prompt, o->context);
     for (int32_t i = 0; i < g->n_prompt; i++)
         if (g->prompt[i] < 0 || g->prompt[i] >= o->n_vocab)
             return ls_fail(err, LS_ERR_INPUT, "prompt token %d is %d: the vocabulary has %d", i,
@@ -53,11 +54,13 @@ static ls_status check_job(const ls_gen *g, ls_err *err) {
                        (double)g->warp.temperature);
     if (g->warp.top_k < 0 || !(g->warp.top_p > 0 && g->warp.top_p <= 1) ||
         !(g->warp.min_p >= 0 && g->warp.min_p <= 1))
-        return ls_fail(err, LS_ERR_INPUT,
-                       "top_k %d, top_p %g, min_p %g: need top_k >= 0, 0 < top_p <= 1, 0 <= min_p <= 1",
-                       g->warp.top_k, (double)g->warp.top_p, (double)g->warp.min_p);
+        return ls_fail(
+            err, LS_ERR_INPUT,
+            "top_k %d, top_p %g, min_p %g: need top_k >= 0, 0 < top_p <= 1, 0 <= min_p <= 1",
+            g->warp.top_k, (double)g->warp.top_p, (double)g->warp.min_p);
     if (g->n_stop > 0 && !g->tokenizer)
-        return ls_fail(err, LS_ERR_INPUT, "stop strings need a tokenizer: the model folder has none");
+        return ls_fail(err, LS_ERR_INPUT,
+                       "stop strings need a tokenizer: the model folder has none");
     return LS_OK;
 }
 
@@ -207,13 +210,14 @@ static ls_status judge(run *r, const ls_draft_block *block, int32_t i, ls_verdic
                   .sequence = g->sequence,
                   .temperature = g->warp.temperature};
     if (r->stats[i].flags)
-        return ls_fail(err, LS_ERR_NUMERIC,
-                       "position %d (row %d of %d): the logits hold %s: the model or its weights are "
-                       "damaged",
-                       r->n, i, block->n + 1,
-                       r->stats[i].flags & LS_ROW_NAN   ? "NaN"
-                       : r->stats[i].flags & LS_ROW_INF ? "+inf"
-                                                        : "only -inf");
+        return ls_fail(
+            err, LS_ERR_NUMERIC,
+            "position %d (row %d of %d): the logits hold %s: the model or its weights are "
+            "damaged",
+            r->n, i, block->n + 1,
+            r->stats[i].flags & LS_ROW_NAN   ? "NaN"
+            : r->stats[i].flags & LS_ROW_INF ? "+inf"
+                                             : "only -inf");
     if (r->rule->needs_target && !bonus) {
         LS_TRY(ls_pass_probs(g->target, i, &r->stats[i], r->p_row, err));
         j.p_target = r->p_row;
@@ -226,8 +230,9 @@ static ls_status judge(run *r, const ls_draft_block *block, int32_t i, ls_verdic
     if (v->accept && !bonus)
         v->token = block->token[i];
     if (v->token < 0 || v->token >= r->n_vocab)
-        return ls_fail(err, LS_ERR_SCRIPT, "rule '%s': token %d at position %d is outside the vocabulary "
-                                           "of %d",
+        return ls_fail(err, LS_ERR_SCRIPT,
+                       "rule '%s': token %d at position %d is outside the vocabulary "
+                       "of %d",
                        r->rule->name, v->token, r->n, r->n_vocab);
     return LS_OK;
 }
@@ -249,11 +254,12 @@ static ls_status find_end(run *r, int32_t token, ls_err *err) {
         size_t n_text;
         r->piece.n = 0;
         LS_TRY(ls_stream_push(&r->stream, token, &r->piece, err));
-        LS_TRY(ls_stop_feed(r->stop, r->piece.s ? r->piece.s : "", r->piece.n, &text, &n_text, &hit, err));
+        LS_TRY(ls_stop_feed(r->stop, r->piece.s ? r->piece.s : "", r->piece.n, &text, &n_text, &hit,
+                            err));
         if (hit) {
             ls_text whole = {0};
-            ls_status s = ls_tokenizer_decode(r->g->tokenizer, r->t->token, (size_t)r->t->n_token, true,
-                                              &whole, err);
+            ls_status s = ls_tokenizer_decode(r->g->tokenizer, r->t->token, (size_t)r->t->n_token,
+                                              true, &whole, err);
             r->t->n_text_cut = (int32_t)(whole.n - ls_stop_released(r->stop));
             ls_text_free(&whole);
             LS_TRY(s);
@@ -338,7 +344,8 @@ static ls_status one_round(run *r, ls_err *err) {
     LS_TRY(verify(r, &block, &round, err));
     ls_status s = accept(r, &block, &round, err);
     /* whatever was judged so far is committed; the rest leaves the cache */
-    ls_status back = ls_kv_rewind(ls_engine_kv(g->target), r->seq, r->n - 1, s == LS_OK ? err : NULL);
+    ls_status back =
+        ls_kv_rewind(ls_engine_kv(g->target), r->seq, r->n - 1, s == LS_OK ? err : NULL);
     if (s != LS_OK || back != LS_OK)
         return s != LS_OK ? s : back;
     LS_TRY(record(r, &round, err));

@@ -22,22 +22,25 @@ struct ls_kv {
     size_t row_bytes; /* one row of one pool of one layer */
     void **k, **v;    /* [n_layers] device pools */
     kv_seq *seq;
-    int32_t *refs;   /* [n_blocks] */
+    int32_t *refs; /* [n_blocks] */
     int32_t *free_block;
     int32_t n_free;
     unsigned char *nan_row; /* [row_bytes] host */
 };
 
-static bool mul_over(size_t a, size_t b, size_t *out) { return __builtin_mul_overflow(a, b, out); }
+static bool mul_over(size_t a, size_t b, size_t *out) {
+    return __builtin_mul_overflow(a, b, out);
+}
 
 static ls_status pools_create(ls_kv *kv, ls_err *err) {
     size_t rows, bytes;
     if (mul_over((size_t)kv->n_blocks, (size_t)kv->block_rows, &rows) || rows > INT32_MAX ||
         mul_over(rows, kv->row_bytes, &bytes))
-        return ls_fail(err, LS_ERR_FULL,
-                       "cache: %d blocks of %d rows are too many: ask for a smaller context or fewer "
-                       "sequences",
-                       kv->n_blocks, kv->block_rows);
+        return ls_fail(
+            err, LS_ERR_FULL,
+            "cache: %d blocks of %d rows are too many: ask for a smaller context or fewer "
+            "sequences",
+            kv->n_blocks, kv->block_rows);
     kv->k = calloc((size_t)kv->o.n_layers, sizeof *kv->k);
     kv->v = calloc((size_t)kv->o.n_layers, sizeof *kv->v);
     if (!kv->k || !kv->v)
@@ -72,7 +75,8 @@ static ls_status tables_create(ls_kv *kv, ls_err *err) {
 ls_status ls_kv_create(ls_backend *be, ls_kv_options o, ls_kv **out, ls_err *err) {
     if (o.n_layers < 1 || o.n_kv < 1 || o.head_dim < 1 || o.max_seqs < 1 || o.context < 1 ||
         o.block_rows < 0 || o.n_blocks < 0)
-        return ls_fail(err, LS_ERR_SHAPE, "cache: layers, heads, sequences and context must be >= 1");
+        return ls_fail(err, LS_ERR_SHAPE,
+                       "cache: layers, heads, sequences and context must be >= 1");
     if (o.dtype != LS_F32 && o.dtype != LS_BF16)
         return ls_fail(err, LS_ERR_INPUT, "cache: type %s is not built: use f32 or bf16",
                        ls_dtype_name(o.dtype));
@@ -84,7 +88,9 @@ ls_status ls_kv_create(ls_backend *be, ls_kv_options o, ls_kv **out, ls_err *err
     kv->block_rows = o.block_rows ? o.block_rows : o.context;
     kv->blocks_per_seq = (int32_t)(((int64_t)o.context + kv->block_rows - 1) / kv->block_rows);
     int64_t all = (int64_t)o.max_seqs * kv->blocks_per_seq;
-    kv->n_blocks = o.block_rows && o.n_blocks ? o.n_blocks : all > INT32_MAX ? INT32_MAX : (int32_t)all;
+    kv->n_blocks = o.block_rows && o.n_blocks ? o.n_blocks
+                   : all > INT32_MAX          ? INT32_MAX
+                                              : (int32_t)all;
     kv->row_bytes = (size_t)o.n_kv * (size_t)o.head_dim * ls_dtype_bytes(o.dtype);
     ls_status s = pools_create(kv, err);
     if (s == LS_OK)
@@ -287,8 +293,8 @@ ls_status ls_kv_fork(ls_kv *kv, int32_t src, int32_t n, int32_t *seq, ls_err *er
     if (rest) {
         b->table[b->n_table++] = block_take(kv);
         for (int32_t r = 0; r < rest; r++) {
-            ls_status st = move_row(kv, slot_at(kv, b->table[whole], r),
-                                    slot_at(kv, a->table[whole], r), err);
+            ls_status st =
+                move_row(kv, slot_at(kv, b->table[whole], r), slot_at(kv, a->table[whole], r), err);
             if (st != LS_OK) {
                 ls_kv_close(kv, id);
                 return st;
@@ -305,11 +311,17 @@ int32_t ls_kv_len(const ls_kv *kv, int32_t seq) {
     return s ? s->len : -1;
 }
 
-int32_t ls_kv_free_blocks(const ls_kv *kv) { return kv->o.block_rows ? kv->n_free : -1; }
+int32_t ls_kv_free_blocks(const ls_kv *kv) {
+    return kv->o.block_rows ? kv->n_free : -1;
+}
 
-const ls_kv_options *ls_kv_shape(const ls_kv *kv) { return &kv->o; }
+const ls_kv_options *ls_kv_shape(const ls_kv *kv) {
+    return &kv->o;
+}
 
-int32_t ls_kv_slots(const ls_kv *kv) { return kv->n_blocks * kv->block_rows; }
+int32_t ls_kv_slots(const ls_kv *kv) {
+    return kv->n_blocks * kv->block_rows;
+}
 
 int32_t ls_kv_slot(const ls_kv *kv, int32_t seq, int32_t index) {
     const kv_seq *s = seq_of(kv, seq);
@@ -318,7 +330,9 @@ int32_t ls_kv_slot(const ls_kv *kv, int32_t seq, int32_t index) {
     return (int32_t)slot_at(kv, s->table[index / kv->block_rows], index % kv->block_rows);
 }
 
-int32_t ls_kv_base(const ls_kv *kv, int32_t seq) { return ls_kv_slot(kv, seq, 0); }
+int32_t ls_kv_base(const ls_kv *kv, int32_t seq) {
+    return ls_kv_slot(kv, seq, 0);
+}
 
 const int32_t *ls_kv_table(const ls_kv *kv, int32_t seq, int32_t *n) {
     const kv_seq *s = seq_of(kv, seq);
@@ -326,8 +340,12 @@ const int32_t *ls_kv_table(const ls_kv *kv, int32_t seq, int32_t *n) {
     return s ? s->table : NULL;
 }
 
-void *ls_kv_pool_k(const ls_kv *kv, int32_t layer) { return kv->k[layer]; }
-void *ls_kv_pool_v(const ls_kv *kv, int32_t layer) { return kv->v[layer]; }
+void *ls_kv_pool_k(const ls_kv *kv, int32_t layer) {
+    return kv->k[layer];
+}
+void *ls_kv_pool_v(const ls_kv *kv, int32_t layer) {
+    return kv->v[layer];
+}
 
 ls_status ls_kv_read(ls_kv *kv, int32_t seq, int32_t layer, int32_t index, void *dst, ls_err *err) {
     kv_seq *s;

@@ -221,7 +221,7 @@ void ls_lua_json_pull(lua_State *L, const json_t *value) {
         return;
     case JSON_OBJECT:
         lua_createtable(L, 0, (int)json_object_size(value));
-        json_object_foreach((json_t *)(uintptr_t)value, key, item) {
+        json_object_foreach ((json_t *)(uintptr_t)value, key, item) {
             lua_pushstring(L, key);
             ls_lua_json_pull(L, item);
             lua_rawset(L, -3);

@@ -10,7 +10,8 @@ ls_status ls_cache_row_digest(ls_engine *engine, int32_t seq, int32_t index, ls_
                               unsigned char out[LS_SHA256_RAW], int64_t *n_value, ls_err *err) {
     ls_kv *kv = ls_engine_kv(engine);
     const ls_kv_options *o = ls_kv_shape(kv);
-    const size_t n = 2 * (size_t)o->n_kv * (size_t)o->head_dim, bytes = n * ls_dtype_bytes(o->dtype);
+    const size_t n = 2 * (size_t)o->n_kv * (size_t)o->head_dim,
+                 bytes = n * ls_dtype_bytes(o->dtype);
     void *row = malloc(bytes);
     if (!row)
         return ls_fail(err, LS_ERR_MEMORY, "cache digest: out of memory");
@@ -65,8 +66,7 @@ static bool is_end_token(const plain_run *r, int32_t token) {
 static ls_status step(plain_run *r, int32_t token, int32_t pos, ls_row_stats *stats, ls_err *err) {
     const ls_gen *g = r->g;
     const ls_row row = ls_row_chain(r->seq, token, pos, true);
-    const ls_draw draw =
-        ls_draw_key(g->seed, g->sequence, (uint32_t)(pos + 1), LS_DRAW_TOKEN, 0);
+    const ls_draw draw = ls_draw_key(g->seed, g->sequence, (uint32_t)(pos + 1), LS_DRAW_TOKEN, 0);
     LS_TRY(ls_pass(r->e, &row, 1, err));
     return ls_pass_stats(r->e, 0, 1, &g->warp, &draw, 0, stats, err);
 }
@@ -119,7 +119,7 @@ static ls_status run_open(plain_run *r, const ls_gen *g, ls_engine *e, ls_err *e
         return ls_fail(err, LS_ERR_INPUT, "a prompt of %d tokens: from 1 to %d fit", g->n_prompt,
                        o->context);
     r->limit = g->max_new > 0 && g->max_new < o->context - g->n_prompt ? g->n_prompt + g->max_new
-                                                                        : o->context;
+                                                                       : o->context;
     LS_TRY(ls_sha256_begin(&r->digest, err));
     r->row = malloc((size_t)r->n_vocab * sizeof *r->row);
     if (!r->row)

@@ -15,9 +15,10 @@ typedef struct ls_plain {
     int32_t n_token, n_prompt;
     ls_end end;
     unsigned char (*logits)[LS_SHA256_RAW]; /* [n_token] digest of the row that chose each token */
-    unsigned char (*cache)[LS_SHA256_RAW];  /* [n_row] digest of each cache row, all layers, k and v */
-    int32_t n_row;               /* prompt + new - 1 */
-    float *margin;               /* [n_token] largest minus second largest logit */
+    unsigned char (
+        *cache)[LS_SHA256_RAW]; /* [n_row] digest of each cache row, all layers, k and v */
+    int32_t n_row;              /* prompt + new - 1 */
+    float *margin;              /* [n_token] largest minus second largest logit */
     double prefill_us, decode_us;
 } ls_plain;
 

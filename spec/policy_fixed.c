@@ -14,7 +14,9 @@ static ls_status fixed_plan(ls_policy *p, const ls_policy_ctx *ctx, int64_t *n, 
     return LS_OK;
 }
 
-static void fixed_destroy(ls_policy *p) { free(p); }
+static void fixed_destroy(ls_policy *p) {
+    free(p);
+}
 
 ls_status ls_policy_fixed(int32_t n, ls_policy **out, ls_err *err) {
     if (n < 0)

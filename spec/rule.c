@@ -101,7 +101,8 @@ static ls_status rejection_judge(ls_rule *r, const ls_judge *j, ls_verdict *v, l
 ls_status ls_rule_builtin(const char *name, ls_backend *be, ls_rule **out, ls_err *err) {
     const bool exact = strcmp(name, "exact") == 0;
     if (!exact && strcmp(name, "rejection") != 0)
-        return ls_fail(err, LS_ERR_INPUT, "rule '%s' is not built in: use exact or rejection", name);
+        return ls_fail(err, LS_ERR_INPUT, "rule '%s' is not built in: use exact or rejection",
+                       name);
     builtin *b = calloc(1, sizeof *b);
     if (!b)
         return ls_fail(err, LS_ERR_MEMORY, "rule: out of memory");

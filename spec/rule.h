@@ -41,9 +41,9 @@ struct ls_rule {
     const char *name;
     const char *where; /* file or "built in" */
     ls_rule_kind kind;
-    bool coupled;                   /* drafts draw with the target's own numbers */
-    bool needs_target, needs_draft; /* probability rows it reads */
-    int32_t n_top;                  /* top tokens it wants of the target's row */
+    bool coupled;                            /* drafts draw with the target's own numbers */
+    bool needs_target, needs_draft;          /* probability rows it reads */
+    int32_t n_top;                           /* top tokens it wants of the target's row */
     ls_status (*begin)(ls_rule *, ls_err *); /* a new run; may be NULL */
     ls_status (*judge)(ls_rule *, const ls_judge *, ls_verdict *, ls_err *);
     void (*destroy)(ls_rule *);

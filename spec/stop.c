@@ -24,7 +24,8 @@ ls_status ls_stop_create(const char *const *strings, int32_t n, ls_stop **out, l
         s->len[i] = strlen(strings[i]);
         if (s->len[i] == 0) {
             ls_stop_destroy(s);
-            return ls_fail(err, LS_ERR_INPUT, "a stop string is empty: give at least one character");
+            return ls_fail(err, LS_ERR_INPUT,
+                           "a stop string is empty: give at least one character");
         }
         s->string[i] = malloc(s->len[i] + 1);
         if (!s->string[i])
@@ -125,4 +126,6 @@ void ls_stop_flush(ls_stop *s, const char **text, size_t *n_text) {
     s->released += left;
 }
 
-size_t ls_stop_released(const ls_stop *s) { return s->released; }
+size_t ls_stop_released(const ls_stop *s) {
+    return s->released;
+}

@@ -51,7 +51,7 @@ void ls_cases_each(const char *prefix, size_t at_least, ls_case_fn fn) {
     assert_non_null(list);
     size_t i, n = 0;
     json_t *entry;
-    json_array_foreach(list, i, entry) {
+    json_array_foreach (list, i, entry) {
         const char *file = json_string_value(json_object_get(entry, "file"));
         const char *expect = json_string_value(json_object_get(entry, "expect"));
         const char *why = json_string_value(json_object_get(entry, "why"));

@@ -59,12 +59,14 @@ void ls_assert_bits(const float *a, const float *b, size_t n, const char *what) 
         memcpy(&x, a + i, 4);
         memcpy(&y, b + i, 4);
         if (x != y)
-            fail_msg("%s: element %zu: 0x%08" PRIx32 " (%g) against 0x%08" PRIx32 " (%g); %zu of %zu differ",
+            fail_msg("%s: element %zu: 0x%08" PRIx32 " (%g) against 0x%08" PRIx32
+                     " (%g); %zu of %zu differ",
                      what, i, x, (double)a[i], y, (double)b[i], ls_count_bits(a, b, n), n);
     }
 }
 
-void ls_greedy_run(ls_rig *r, const int32_t *prompt, int32_t n_prompt, int32_t n_new, ls_greedy *out) {
+void ls_greedy_run(ls_rig *r, const int32_t *prompt, int32_t n_prompt, int32_t n_new,
+                   ls_greedy *out) {
     ls_err err;
     int32_t seq;
     const int32_t v = ls_engine_opts(r->engine)->n_vocab;

@@ -27,10 +27,10 @@ typedef struct ls_rig {
 } ls_rig;
 
 /* LS_OK or the test fails with the message. */
-#define OK(call, err)                                                                              \
-    do {                                                                                           \
-        if ((call) != LS_OK)                                                                       \
-            fail_msg("%s", (err)->msg);                                                            \
+#define OK(call, err)                   \
+    do {                                \
+        if ((call) != LS_OK)            \
+            fail_msg("%s", (err)->msg); \
     } while (0)
 
 /* Engines of a rig poison what they drop. options.poison is set here. */
@@ -52,7 +52,8 @@ typedef struct ls_greedy {
     int32_t n_prompt, n_new, n_vocab;
     float *logits; /* [n_new, V] */
 } ls_greedy;
-void ls_greedy_run(ls_rig *r, const int32_t *prompt, int32_t n_prompt, int32_t n_new, ls_greedy *out);
+void ls_greedy_run(ls_rig *r, const int32_t *prompt, int32_t n_prompt, int32_t n_new,
+                   ls_greedy *out);
 void ls_greedy_free(ls_greedy *g);
 static inline const float *ls_greedy_row(const ls_greedy *g, int32_t position) {
     return g->logits + (size_t)(position - g->n_prompt) * (size_t)g->n_vocab;

@@ -6,8 +6,8 @@
 
 #include "rig.h"
 
-static ls_draft_block look_up(const int32_t *token, int32_t n, int32_t n_min, int32_t n_max, int32_t k,
-                              const int32_t *eos, int32_t n_eos, ls_drafter **keep) {
+static ls_draft_block look_up(const int32_t *token, int32_t n, int32_t n_min, int32_t n_max,
+                              int32_t k, const int32_t *eos, int32_t n_eos, ls_drafter **keep) {
     ls_err err;
     ls_draft_block block = {0};
     OK(ls_drafter_ngram(n_min, n_max, eos, n_eos, keep, &err), &err);
@@ -22,7 +22,7 @@ static void test_cases(void **state) {
     size_t i;
     assert_non_null(all);
     assert_int_equal(json_array_size(all), 8);
-    json_array_foreach(all, i, row) {
+    json_array_foreach (all, i, row) {
         int32_t token[16] = {0}, eos = -1;
         json_t *list = json_object_get(row, "tokens"), *want = json_object_get(row, "draft");
         if (!want) /* our tie rule: the most recent match */

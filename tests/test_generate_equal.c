@@ -42,7 +42,9 @@ typedef struct wild {
     uint32_t seed;
 } wild;
 
-static uint32_t wild_next(wild *w) { return (w->seed = w->seed * 1664525u + 1013904223u) >> 16; }
+static uint32_t wild_next(wild *w) {
+    return (w->seed = w->seed * 1664525u + 1013904223u) >> 16;
+}
 
 static ls_status wild_plan(ls_policy *p, const ls_policy_ctx *ctx, int64_t *n, ls_err *err) {
     wild *w = (wild *)p;
@@ -53,8 +55,8 @@ static ls_status wild_plan(ls_policy *p, const ls_policy_ctx *ctx, int64_t *n, l
     return LS_OK;
 }
 
-static ls_status wild_more(ls_policy *p, const ls_policy_ctx *ctx, const ls_policy_step *step, bool *yes,
-                           ls_err *err) {
+static ls_status wild_more(ls_policy *p, const ls_policy_ctx *ctx, const ls_policy_step *step,
+                           bool *yes, ls_err *err) {
     (void)ctx;
     (void)step;
     (void)err;
@@ -76,7 +78,8 @@ static ls_gen job(bench *b, ls_drafter *drafter, size_t warp) {
                     .sequence = 3};
 }
 
-static void assert_same(const ls_gen *g, const ls_plain *plain, ls_engine *engine, const char *what) {
+static void assert_same(const ls_gen *g, const ls_plain *plain, ls_engine *engine,
+                        const char *what) {
     ls_err err;
     ls_check_result r = {0};
     OK(ls_check_run(g, plain, engine, &r, &err), &err);
@@ -97,7 +100,8 @@ static void every_drafter(ls_engine_options o, ls_cpu_options cpu) {
     bench_open(&b, o, cpu);
     ls_drafter *drafter[4];
     OK(ls_drafter_model(b.draft.engine, &drafter[0], &err), &err);
-    OK(ls_drafter_model(b.target.engine, &drafter[1], &err), &err); /* the target drafts for itself */
+    OK(ls_drafter_model(b.target.engine, &drafter[1], &err),
+       &err); /* the target drafts for itself */
     OK(ls_drafter_ngram(1, 3, NULL, 0, &drafter[2], &err), &err);
     OK(ls_drafter_garbage(LS_TEST_TOKENS, &drafter[3], &err), &err);
     for (size_t w = 0; w < sizeof warps / sizeof *warps; w += LS_THIN ? 3 : 1) {
@@ -131,7 +135,8 @@ static void test_contiguous(void **state) {
 
 static void test_paged(void **state) {
     (void)state;
-    every_drafter((ls_engine_options){.block_rows = 16, .max_rows = 20}, (ls_cpu_options){1, LS_SIMD_AUTO});
+    every_drafter((ls_engine_options){.block_rows = 16, .max_rows = 20},
+                  (ls_cpu_options){1, LS_SIMD_AUTO});
 }
 
 static void test_bf16_cache_doubling(void **state) {

@@ -17,7 +17,8 @@ static void pair_open(pair *p, const char *target, const char *draft, int32_t co
                       int32_t draft_context) {
     ls_err err;
     char *t = ls_case_model(target), *d = ls_case_model(draft);
-    ls_rig_open(&p->target, t, (ls_cpu_options){1, LS_SIMD_AUTO}, (ls_engine_options){.context = context});
+    ls_rig_open(&p->target, t, (ls_cpu_options){1, LS_SIMD_AUTO},
+                (ls_engine_options){.context = context});
     ls_rig_open(&p->draft, d, (ls_cpu_options){1, LS_SIMD_AUTO},
                 (ls_engine_options){.context = draft_context});
     OK(ls_drafter_model(p->draft.engine, &p->drafter, &err), &err);
@@ -70,7 +71,8 @@ static void assert_counts(const ls_transcript *t, int32_t ended_inside) {
 /* C002: the draft is wrong right after tokens 5 and 9; every length gives the target's text. */
 static void test_first_draft_is_checked(void **state) {
     (void)state;
-    static const int32_t text[] = {4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 3, 4, 5, 6, 7, 8, 9, 10};
+    static const int32_t text[] = {4,  5,  6, 7, 8, 9, 10, 11, 12, 13,
+                                   14, 15, 3, 4, 5, 6, 7,  8,  9,  10};
     static const int32_t k4[] = {2, 3, 4, 3, 3}, k8[] = {2, 3, 8, 3};
     const int32_t prompt[] = {3};
     ls_err err;
@@ -96,7 +98,8 @@ static void test_first_draft_is_checked(void **state) {
 }
 
 /* A draft of length 1 that always answers token 0 is never kept. */
-static ls_status zero_draft(ls_drafter *d, const ls_draft_job *job, ls_draft_block *out, ls_err *err) {
+static ls_status zero_draft(ls_drafter *d, const ls_draft_job *job, ls_draft_block *out,
+                            ls_err *err) {
     static const int32_t zero[LS_DRAFT_MAX] = {0};
     (void)d;
     (void)err;
@@ -290,7 +293,8 @@ static void test_room(void **state) {
 /* C014: a NaN row that is used is an error naming the position and keeps the text so far; one that a
  * refusal makes useless is only counted. The NaN comes from a cache row that is damaged on purpose:
  * here simply from a token whose embedding row is NaN, reached only through the draft. */
-static ls_status nan_draft(ls_drafter *d, const ls_draft_job *job, ls_draft_block *out, ls_err *err) {
+static ls_status nan_draft(ls_drafter *d, const ls_draft_job *job, ls_draft_block *out,
+                           ls_err *err) {
     static int32_t token[LS_DRAFT_MAX];
     (void)d;
     (void)err;
@@ -372,7 +376,8 @@ static void test_stop_strings(void **state) {
     /* two bytes that end inside the text: a stop string that spans tokens */
     const size_t at = text.n / 2;
     char stop[3] = {text.s[at], text.s[at + 1], 0};
-    if ((stop[0] & 0x80) || (stop[1] & 0x80)) { /* half characters: take a letter of the vocabulary */
+    if ((stop[0] & 0x80) ||
+        (stop[1] & 0x80)) { /* half characters: take a letter of the vocabulary */
         stop[0] = text.s[at] & 0x7F ? text.s[at] : 'e';
         stop[1] = 0;
     }
@@ -389,7 +394,9 @@ static void test_stop_strings(void **state) {
         assert_memory_equal(t.token, plain->token, (size_t)t.n_token * sizeof *t.token);
         if (t.end == LS_END_STOP) {
             ls_text cut = {0};
-            OK(ls_tokenizer_decode(r.model->tokenizer, t.token, (size_t)t.n_token, true, &cut, &err), &err);
+            OK(ls_tokenizer_decode(r.model->tokenizer, t.token, (size_t)t.n_token, true, &cut,
+                                   &err),
+               &err);
             assert_memory_equal(cut.s + cut.n - (size_t)t.n_text_cut, stop, strlen(stop));
             ls_text_free(&cut);
         }

@@ -39,7 +39,7 @@ static ls_metrics of_log(const json_t *c) {
     ls_metrics m = {0};
     size_t i;
     json_t *r;
-    json_array_foreach(json_object_get(c, "rounds"), i, r) {
+    json_array_foreach (json_object_get(c, "rounds"), i, r) {
         ls_round round = {.proposed = (int32_t)count(r, "drafted"),
                           .accepted = (int32_t)count(r, "accepted"),
                           .emitted = (int32_t)count(r, "emitted")};
@@ -108,7 +108,7 @@ static void pooled_then_divided(void **state) {
     ls_metrics all = {0};
     size_t i;
     json_t *run;
-    json_array_foreach(json_object_get(c, "runs"), i, run) {
+    json_array_foreach (json_object_get(c, "runs"), i, run) {
         ls_round r = {.accepted = (int32_t)json_integer_value(json_array_get(run, 0)),
                       .proposed = (int32_t)json_integer_value(json_array_get(run, 1))};
         r.evaluated = r.accepted + 1, r.emitted = r.accepted + 1;

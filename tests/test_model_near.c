@@ -88,7 +88,7 @@ static void expect_run(ls_rig *r, const json_t *run, const char *model) {
     assert_memory_equal(g.token + n, want, (size_t)m * sizeof *want);
     float *logits_after = malloc((size_t)g.n_vocab * sizeof *logits_after);
     assert_non_null(logits_after);
-    json_array_foreach(top, i, at) {
+    json_array_foreach (top, i, at) {
         const int32_t position = (int32_t)json_integer_value(json_object_get(at, "position"));
         assert_in_range(position, 0, n + m - 1);
         run_to(r, g.token, position, logits_after);
@@ -98,8 +98,8 @@ static void expect_run(ls_rig *r, const json_t *run, const char *model) {
             const double value = json_number_value(json_array_get(logits, k));
             const double got = (double)logits_after[id];
             if (!(fabs(got - value) <= 1e-3))
-                fail_msg("%s: after token %d, logit %d is %.7g, the reference has %.7g", model, position,
-                         (int)id, got, value);
+                fail_msg("%s: after token %d, logit %d is %.7g, the reference has %.7g", model,
+                         position, (int)id, got, value);
         }
     }
     free(logits_after);
@@ -125,7 +125,7 @@ static void test_embedded_pair(void **state) {
         size_t k;
         snprintf(dir, sizeof dir, "%s/experiments/models/%s", LS_SOURCE_DIR, name[i]);
         ls_rig_open(&r, dir, (ls_cpu_options){2, LS_SIMD_AUTO}, (ls_engine_options){0});
-        json_array_foreach(json_object_get(json_object_get(e, "models"), name[i]), k, run)
+        json_array_foreach (json_object_get(json_object_get(e, "models"), name[i]), k, run)
             if (!LS_THIN || k == 0)
                 expect_run(&r, run, name[i]);
         assert_int_equal(k, 4);
@@ -141,8 +141,9 @@ static void test_embedded_tokenizer(void **state) {
     json_t *e = golden(), *row;
     size_t i;
     OK(ls_tokenizer_open(LS_SOURCE_DIR "/experiments/models/target", NULL, &tok, &err), &err);
-    json_array_foreach(json_object_get(e, "strings"), i, row) {
-        const json_t *text = json_object_get(row, "text"), *decoded = json_object_get(row, "decoded");
+    json_array_foreach (json_object_get(e, "strings"), i, row) {
+        const json_t *text = json_object_get(row, "text"),
+                     *decoded = json_object_get(row, "decoded");
         int32_t *want;
         ls_ids ids = {0};
         ls_text back = {0};

@@ -56,7 +56,8 @@ static void widths(ls_rig *r, const ls_greedy *ref, size_t n_ways, int32_t strid
         int32_t seq;
         OK(ls_kv_open(kv, &seq, &err), &err);
         OK(ls_prefill(r->engine, seq, ref->token, first_chunk[c], 0, &err), &err);
-        OK(ls_prefill(r->engine, seq, ref->token + first_chunk[c], 59 - first_chunk[c], first_chunk[c], &err),
+        OK(ls_prefill(r->engine, seq, ref->token + first_chunk[c], 59 - first_chunk[c],
+                      first_chunk[c], &err),
            &err);
         for (int32_t t = 0; t + 17 <= N_NEW; t++) {
             const int32_t pos = N_PROMPT - 1 + t;
@@ -256,8 +257,9 @@ static void chunk_edges(const char *dir, ls_chunk_rule rule) {
     int32_t *token = malloc(LEN * sizeof *token), seq, other;
     assert_non_null(token);
     make_prompt(token, LEN, 17);
-    ls_rig_open(&r, dir, (ls_cpu_options){2, LS_SIMD_AUTO},
-                (ls_engine_options){.max_seqs = 2, .max_rows = 256, .chunk = rule, .block_rows = 32});
+    ls_rig_open(
+        &r, dir, (ls_cpu_options){2, LS_SIMD_AUTO},
+        (ls_engine_options){.max_seqs = 2, .max_rows = 256, .chunk = rule, .block_rows = 32});
     ls_kv *kv = ls_engine_kv(r.engine);
     const size_t v = (size_t)ls_engine_opts(r.engine)->n_vocab;
     float *one = malloc(9 * v * sizeof *one), *row = malloc(v * sizeof *row);
@@ -289,7 +291,8 @@ static void chunk_edges(const char *dir, ls_chunk_rule rule) {
 static void test_chunk_edges(void **state) {
     (void)state;
     ls_test_shape s = ls_test_shape_default();
-    s.n_pos = 4200, s.n_layers = 1, s.dim = 32, s.ffn = 48, s.n_heads = 2, s.n_kv = 1, s.head_dim = 16;
+    s.n_pos = 4200, s.n_layers = 1, s.dim = 32, s.ffn = 48, s.n_heads = 2, s.n_kv = 1,
+    s.head_dim = 16;
     char *dir = ls_test_model_make(&s);
     chunk_edges(dir, (ls_chunk_rule){LS_CHUNK_EVEN, 32, 64});
     chunk_edges(dir, (ls_chunk_rule){LS_CHUNK_SPLITS, 0, 1});
@@ -322,8 +325,8 @@ static void test_other_rule_differs(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_default_shape), cmocka_unit_test(test_wide_bf16_tied),
-        cmocka_unit_test(test_many_segments), cmocka_unit_test(test_chunk_edges),
+        cmocka_unit_test(test_default_shape),      cmocka_unit_test(test_wide_bf16_tied),
+        cmocka_unit_test(test_many_segments),      cmocka_unit_test(test_chunk_edges),
         cmocka_unit_test(test_other_rule_differs),
     };
     return cmocka_run_group_tests_name("pass_equal", tests, NULL, NULL);

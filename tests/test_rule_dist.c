@@ -66,7 +66,8 @@ typedef struct tally {
     int64_t first[V], second[V], joint[V * V], n, tried, kept;
 } tally;
 
-static void sample(ls_rig *target, ls_drafter *d, ls_rule *rule, int32_t k, int64_t seeds, tally *out) {
+static void sample(ls_rig *target, ls_drafter *d, ls_rule *rule, int32_t k, int64_t seeds,
+                   tally *out) {
     ls_err err;
     const int32_t prompt[] = {3};
     ls_policy *policy;
@@ -239,10 +240,11 @@ static void test_acceptance_cases(void **state) {
     assert_non_null(all);
     OK(ls_cpu_create((ls_cpu_options){1, LS_SIMD_AUTO}, &be, &err), &err);
     OK(ls_rule_builtin("rejection", be, &rule, &err), &err);
-    json_array_foreach(all, i, row) {
+    json_array_foreach (all, i, row) {
         const json_t *jp = json_object_get(row, "p"), *jq = json_object_get(row, "q");
         const json_t *jr = json_object_get(row, "residual");
-        const bool point = strcmp(json_string_value(json_object_get(row, "name")), "point_mass_draft") == 0;
+        const bool point =
+            strcmp(json_string_value(json_object_get(row, "name")), "point_mass_draft") == 0;
         const int32_t n = (int32_t)json_array_size(jp);
         const double alpha = json_number_value(json_object_get(row, "alpha"));
         float p[8], q[8];
@@ -264,7 +266,7 @@ static void test_acceptance_cases(void **state) {
         }
         /* five standard deviations of a binomial, or exact where the rate is 0 or 1 */
         assert_near((double)kept_n / (double)total, alpha,
-                           5 * sqrt(alpha * (1 - alpha) / (double)total));
+                    5 * sqrt(alpha * (1 - alpha) / (double)total));
         if (total > kept_n && json_is_array(jr) && n > 1)
             for (int32_t t = 0; t < n; t++)
                 assert_true(residual[t] > 0 || drawn[t] == 0);
@@ -295,11 +297,13 @@ static void test_hostile_rows(void **state) {
         for (int i = 0; i < 4; i++) {
             seed = seed * 1664525u + 1013904223u;
             const int exponent = -(int)((seed >> 8) % 150);
-            p[i] = (seed >> 28) == 0 ? 0.0f : ldexpf(1.0f + (float)(seed >> 16) / 65536.0f, exponent);
+            p[i] =
+                (seed >> 28) == 0 ? 0.0f : ldexpf(1.0f + (float)(seed >> 16) / 65536.0f, exponent);
             seed = seed * 1664525u + 1013904223u;
-            q[i] = (seed >> 28) == 0   ? 0.0f
-                   : (seed >> 28) < 5 ? p[i]
-                                      : ldexpf(1.0f + (float)(seed >> 16) / 65536.0f, -(int)((seed >> 8) % 150));
+            q[i] = (seed >> 28) == 0 ? 0.0f
+                   : (seed >> 28) < 5
+                       ? p[i]
+                       : ldexpf(1.0f + (float)(seed >> 16) / 65536.0f, -(int)((seed >> 8) % 150));
             sp += p[i];
             sq += q[i];
         }

@@ -17,7 +17,8 @@ static size_t feed_all(ls_stop *s, const char *const *piece, size_t n, char *sho
     size_t n_text, at = 0, i;
     bool hit = false;
     for (i = 0; i < n && !hit; i++) {
-        assert_int_equal(ls_stop_feed(s, piece[i], strlen(piece[i]), &text, &n_text, &hit, &err), LS_OK);
+        assert_int_equal(ls_stop_feed(s, piece[i], strlen(piece[i]), &text, &n_text, &hit, &err),
+                         LS_OK);
         memcpy(shown + at, text, n_text);
         at += n_text;
     }
@@ -35,8 +36,9 @@ static void test_cases(void **state) {
     json_t *all = json_load_file(LS_TEST_DIR "/cases/numeric/stop.json", 0, NULL), *row;
     size_t i, n_seen = 0;
     assert_non_null(all);
-    json_array_foreach(all, i, row) {
-        json_t *pieces = json_object_get(row, "pieces"), *kept = json_object_get(row, "tokens_kept");
+    json_array_foreach (all, i, row) {
+        json_t *pieces = json_object_get(row, "pieces"),
+               *kept = json_object_get(row, "tokens_kept");
         if (!pieces)
             continue;
         const char *piece[16], *stop = json_string_value(json_object_get(row, "stop_string"));
@@ -47,7 +49,8 @@ static void test_cases(void **state) {
         assert_int_equal(ls_stop_create(&stop, 1, &s, &err), LS_OK);
         const size_t used = feed_all(s, piece, json_array_size(pieces), shown);
         assert_string_equal(shown, json_string_value(json_object_get(row, "text")));
-        assert_int_equal(used > 0, strcmp(json_string_value(json_object_get(row, "reason")), "stop") == 0);
+        assert_int_equal(used > 0,
+                         strcmp(json_string_value(json_object_get(row, "reason")), "stop") == 0);
         if (kept)
             assert_int_equal(used, json_integer_value(kept));
         ls_stop_destroy(s);

@@ -14,11 +14,11 @@ static void test_cases(void **state) {
     json_t *all = ls_rig_json("cases/tok/expected.json"), *list, *item;
     const char *name;
     size_t i, n = 0;
-    json_object_foreach(all, name, list) {
+    json_object_foreach (all, name, list) {
         if (name[0] == '_')
             continue;
         ls_tokenizer *tok = ls_rig_tokenizer(false, "cases/tok/%s.json", name);
-        json_array_foreach(list, i, item) {
+        json_array_foreach (list, i, item) {
             const json_t *text = json_object_get(item, "text");
             ls_expect_json_ids(tok, json_string_value(text), json_string_length(text),
                                LS_ENCODE_TEMPLATE, json_object_get(item, "ids"));
