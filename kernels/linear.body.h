@@ -69,24 +69,29 @@ LS_FN void ls_linear_segment(const ls_linear_args *a, int n0, int step, int r0, 
         lane_sums_parts(lanes[i].p, N * M - i < 8 ? N * M - i : 8, sum + i);
 }
 
-/* Outputs n, n + step, ... (N of them) for rows r .. r + M - 1: all segments, then `add`. */
+/* Outputs n, n + step, ... (N of them) for rows r .. r + M - 1: all segments, then `add`. More than
+ * four rows go in two halves, one segment after the other: the second finds the weights in the
+ * nearest cache, and its work hides the loads of what comes next. */
 LS_FN void ls_linear_tile(const ls_linear_args *a, int n0, int step, int r0, const int N,
                           const int M, const int P, const ls_dtype t) {
-    float y[LS_LINEAR_TILE] = {0}, sum[LS_LINEAR_TILE + 7]; /* sums come in groups of 8 */
-    for (int k0 = 0; k0 < a->w.n_in; k0 += LS_SEGMENT) {
-        ls_linear_segment(a, n0, step, r0, k0, ls_min_i(a->w.n_in, k0 + LS_SEGMENT), N, M, P, t,
-                          sum);
-        LS_UNROLLED (i, N * M)
-            y[i] = k0 == 0 ? sum[i] : y[i] + sum[i];
-    }
+    const int H = M > 4 ? 2 : 1, MH = M / H;
+    float y[2][LS_LINEAR_TILE] = {{0}}, sum[LS_LINEAR_TILE + 7]; /* sums come in groups of 8 */
+    for (int k0 = 0; k0 < a->w.n_in; k0 += LS_SEGMENT)
+        for (int h = 0; h < H; h++) {
+            ls_linear_segment(a, n0, step, r0 + h * MH, k0, ls_min_i(a->w.n_in, k0 + LS_SEGMENT), N,
+                              MH, P, t, sum);
+            LS_UNROLLED (i, N * MH)
+                y[h][i] = k0 == 0 ? sum[i] : y[h][i] + sum[i];
+        }
     const size_t ld = (size_t)a->w.n_out, at = (size_t)r0 * ld + (size_t)n0;
     float *to = a->y + at;
     const float *add = a->add ? a->add + at : NULL;
     LS_LANE0 {
-        LS_UNROLLED (i, N * M) {
-            const size_t e = (size_t)(i % M) * ld + (size_t)(i / M * step);
-            to[e] = add ? y[i] + add[e] : y[i];
-        }
+        for (int h = 0; h < H; h++)
+            LS_UNROLLED (i, N * MH) {
+                const size_t e = (size_t)(h * MH + i % MH) * ld + (size_t)(i / MH * step);
+                to[e] = add ? y[h][i] + add[e] : y[h][i];
+            }
     }
 }
 

@@ -24,12 +24,12 @@
 #define LS_CONST_TABLE static const
 
 /* The linear's tiles (M rows, N outputs, P parts at a time): 12 accumulators of 16 registers. */
-#define LS_LINEAR_TILES(X) X(1, 3, 4) X(2, 6, 1) X(3, 4, 1) X(4, 3, 1)
-#define LS_LINEAR_TILE 12      /* largest N * M */
+#define LS_LINEAR_TILES(X) X(1, 3, 4) X(2, 6, 1) X(3, 4, 1) X(4, 3, 1) X(6, 4, 1) X(8, 3, 1)
+#define LS_LINEAR_TILE 12      /* largest N * M, of the halves where M is above 4 */
 #define LS_LINEAR_PARTS 4      /* largest P */
 #define LS_LINEAR_UNIT 12      /* outputs: a multiple of every N */
 #define LS_LINEAR_BYTES 131072 /* weights that stay in the second cache for all rows */
-#define LS_LINEAR_AHEAD 1024   /* bytes the prefetch looks ahead in each stream */
+#define LS_LINEAR_AHEAD 4096   /* bytes the prefetch looks ahead in each stream */
 
 typedef __m256 part_f32;
 typedef __m256i part_i32;

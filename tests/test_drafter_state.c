@@ -1,9 +1,10 @@
-/* Prompt look-up: tests/cases/numeric/ngram.json (C019), random histories against a plain search,
+/* Drafters. Prompt look-up: tests/cases/numeric/ngram.json (C019), random histories against a plain search,
  * and a long history of one token. */
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "make_model.h"
 #include "rig.h"
 
 static ls_draft_block look_up(const int32_t *token, int32_t n, int32_t n_min, int32_t n_max,
@@ -79,6 +80,44 @@ static void test_never_past_the_history(void **state) {
     free(token);
 }
 
+/* A model drafter that has drafted what was then refused answers as one that never did: tokens and
+ * statistics, bit for bit. Nothing of the refused draft may be left in its cache. */
+static void test_refused_drafts_leave_no_trace(void **state) {
+    (void)state;
+    ls_err err;
+    ls_test_shape shape = ls_test_shape_default();
+    char *dir = ls_test_model_make(&shape);
+    ls_rig r;
+    ls_rig_open(&r, dir, (ls_cpu_options){1, LS_SIMD_AUTO}, (ls_engine_options){.max_seqs = 2});
+    ls_drafter *old, *fresh;
+    OK(ls_drafter_model(r.engine, &old, &err), &err);
+    OK(ls_drafter_model(r.engine, &fresh, &err), &err);
+    int32_t token[64] = {84, 104, 101, 32}, n = 4;
+    for (int32_t round = 0; n < 50; round++) {
+        const ls_draft_job job = {.token = token, .n_token = n, .n = 5, .warp = {0, 0, 1, 0}};
+        ls_draft_block a, b;
+        OK(old->draft(old, &job, &a, &err), &err);
+        OK(fresh->begin(fresh, &err), &err);
+        OK(fresh->draft(fresh, &job, &b, &err), &err);
+        assert_int_equal(a.n, 5);
+        assert_int_equal(b.n, 5);
+        for (int32_t i = 0; i < 5; i++) {
+            assert_int_equal(a.token[i], b.token[i]);
+            assert_true(a.stats[i].entropy == b.stats[i].entropy);
+            assert_true(a.stats[i].max == b.stats[i].max);
+        }
+        /* keep round % 4 of them, then something else, and a token more */
+        const int32_t keep = round % 4;
+        for (int32_t i = 0; i < keep; i++)
+            token[n++] = a.token[i];
+        token[n++] = (a.token[keep] + 1) % 256;
+    }
+    ls_drafter_destroy(old);
+    ls_drafter_destroy(fresh);
+    ls_rig_close(&r);
+    ls_test_model_remove(dir);
+}
+
 static void test_arguments(void **state) {
     (void)state;
     ls_err err;
@@ -94,6 +133,7 @@ int main(void) {
         cmocka_unit_test(test_cases),
         cmocka_unit_test(test_random_histories),
         cmocka_unit_test(test_never_past_the_history),
+        cmocka_unit_test(test_refused_drafts_leave_no_trace),
         cmocka_unit_test(test_arguments),
     };
     return cmocka_run_group_tests_name("drafter_state", tests, NULL, NULL);
