@@ -34,8 +34,8 @@ LS_FN void ls_linear_segment(const ls_linear_args *a, int n0, int step, int r0, 
         LS_UNROLLED (i, N * M * P)
             acc[i] = part_set(0.0f);
         for (int k = k0; k < whole; k += LS_LANES) {
-            if (P == LS_PARTS ||
-                (k / LS_LANES) % LS_PARTS == p0) /* each part a share of the lines */
+            /* each part a share of the lines; one row alone is read fastest without */
+            if (M > 1 && (P == LS_PARTS || (k / LS_LANES) % LS_PARTS == p0))
                 LS_UNROLLED (n, N)
                     part_prefetch((const char *)a->w.data +
                                   (w0 + (size_t)n * across + (size_t)k) * ls_dtype_bytes(t) +
@@ -45,7 +45,9 @@ LS_FN void ls_linear_segment(const ls_linear_args *a, int n0, int step, int r0, 
                 LS_UNROLLED (n, N)
                     w[n] = part_load(a->w.data, w0 + (size_t)n * across + (size_t)k, t, p0 + p);
                 LS_UNROLLED (m, M) {
-                    const part_f32 x = part_load(x0 + (size_t)m * K, (size_t)k, LS_F32, p0 + p);
+                    part_f32 x = part_load(x0 + (size_t)m * K, (size_t)k, LS_F32, p0 + p);
+                    if (M > 1)
+                        LS_HOLD(x); /* one load for all outputs */
                     LS_UNROLLED (n, N)
                         acc[(n * M + m) * P + p] = part_fma(w[n], x, acc[(n * M + m) * P + p]);
                 }
@@ -69,19 +71,20 @@ LS_FN void ls_linear_segment(const ls_linear_args *a, int n0, int step, int r0, 
         lane_sums_parts(lanes[i].p, N * M - i < 8 ? N * M - i : 8, sum + i);
 }
 
-/* Outputs n, n + step, ... (N of them) for rows r .. r + M - 1: all segments, then `add`. More than
- * four rows go in two halves, one segment after the other: the second finds the weights in the
- * nearest cache, and its work hides the loads of what comes next. */
+/* Outputs n, n + step, ... (N of them) for rows r .. r + M - 1: all segments, then `add`. Rows that
+ * the registers do not hold go in two halves, one segment after the other: the second finds the
+ * weights in the nearest cache, and its work hides the loads of what comes next. */
 LS_FN void ls_linear_tile(const ls_linear_args *a, int n0, int step, int r0, const int N,
                           const int M, const int P, const ls_dtype t) {
-    const int H = M > 4 ? 2 : 1, MH = M / H;
-    float y[2][LS_LINEAR_TILE] = {{0}}, sum[LS_LINEAR_TILE + 7]; /* sums come in groups of 8 */
+    const int H = N * M > LS_LINEAR_TILE ? 2 : 1, MH = M / H;
+    float total[2][LS_LINEAR_TILE] = {{0}}, sum[LS_LINEAR_TILE + 7]; /* sums come in groups of 8 */
     for (int k0 = 0; k0 < a->w.n_in; k0 += LS_SEGMENT)
         for (int h = 0; h < H; h++) {
             ls_linear_segment(a, n0, step, r0 + h * MH, k0, ls_min_i(a->w.n_in, k0 + LS_SEGMENT), N,
                               MH, P, t, sum);
+            float *y = total[h];
             LS_UNROLLED (i, N * MH)
-                y[h][i] = k0 == 0 ? sum[i] : y[h][i] + sum[i];
+                y[i] = k0 == 0 ? sum[i] : y[i] + sum[i];
         }
     const size_t ld = (size_t)a->w.n_out, at = (size_t)r0 * ld + (size_t)n0;
     float *to = a->y + at;
@@ -90,7 +93,7 @@ LS_FN void ls_linear_tile(const ls_linear_args *a, int n0, int step, int r0, con
         for (int h = 0; h < H; h++)
             LS_UNROLLED (i, N * MH) {
                 const size_t e = (size_t)(h * MH + i % MH) * ld + (size_t)(i / MH * step);
-                to[e] = add ? y[h][i] + add[e] : y[h][i];
+                to[e] = add ? total[h][i] + add[e] : total[h][i];
             }
     }
 }

@@ -3,6 +3,7 @@
  *             LS_PART_LANES lanes, what one instruction holds: part i covers lanes
  *             [i * LS_PART_LANES, (i + 1) * LS_PART_LANES).
  *                 compiler            part_f32            LS_PARTS   file
+ *                 C, AVX-512          __m512              2          tile_avx512.h
  *                 C, AVX2 + FMA       __m256              4          tile_avx2.h
  *                 C, any processor    struct of 32 floats 1          tile_plain.h
  *                 nvcc                float               1          tile_cuda.h
@@ -31,6 +32,8 @@
 
 #if defined(__CUDACC__)
 #include "tile_cuda.h"
+#elif defined(LS_TILE_AVX512)
+#include "tile_avx512.h"
 #elif defined(LS_TILE_AVX2)
 #include "tile_avx2.h"
 #else
@@ -41,6 +44,9 @@
 #define LS_UNROLLED(i, n) LS_UNROLL for (int i = 0; i < (n); i++)
 #define LS_FOR_PARTS(i) LS_UNROLLED (i, LS_PARTS)
 #define LS_INF (ls_float_of(0x7f800000u))
+#ifndef LS_HOLD /* keeps a part in its register, where a compiler would rather load it again */
+#define LS_HOLD(a) ((void)0)
+#endif
 
 typedef struct lane_f32 {
     part_f32 p[LS_PARTS];

@@ -3,29 +3,13 @@
 #ifndef LS_TILE_AVX2_H
 #define LS_TILE_AVX2_H
 
-#include <immintrin.h>
+#include "tile_x86.h"
 
-#ifdef __SANITIZE_ADDRESS__ /* instrumented, the unrolled bodies take minutes to compile */
-#define LS_FN static __attribute__((noinline, unused))
-#define LS_UNROLL
-#else
-#define LS_FN static inline __attribute__((always_inline, unused))
-#define LS_UNROLL _Pragma("GCC unroll 16")
-#endif
-/* a body specialised for constants: a function of its own */
-#define LS_INSTANCE static __attribute__((noinline, unused))
 #define LS_PARTS 4
-#define LS_WARPS(i, n) for (int i = 0; i < (n); i++)
-#define LS_EACH(i, n) for (int i = 0; i < (n); i++)
-#define LS_WARP0
-#define LS_LANE0
-#define LS_BARRIER() ((void)0)
-#define LS_WARP_SYNC() ((void)0)
-#define LS_CONST_TABLE static const
 
 /* The linear's tiles (M rows, N outputs, P parts at a time): 12 accumulators of 16 registers. */
 #define LS_LINEAR_TILES(X) X(1, 3, 4) X(2, 6, 1) X(3, 4, 1) X(4, 3, 1) X(6, 4, 1) X(8, 3, 1)
-#define LS_LINEAR_TILE 12      /* largest N * M, of the halves where M is above 4 */
+#define LS_LINEAR_TILE 12      /* largest N * M in one go; above it rows go in two halves */
 #define LS_LINEAR_PARTS 4      /* largest P */
 #define LS_LINEAR_UNIT 12      /* outputs: a multiple of every N */
 #define LS_LINEAR_BYTES 131072 /* weights that stay in the second cache for all rows */
@@ -110,9 +94,6 @@ LS_FN void part_load_quads(const float *p, int n, int part, part_f32 out[4]) {
     out[1] = _mm256_shuffle_ps(ab0, cd0, 0xEE);
     out[2] = _mm256_shuffle_ps(ab1, cd1, 0x44);
     out[3] = _mm256_shuffle_ps(ab1, cd1, 0xEE);
-}
-LS_FN void part_prefetch(const void *p) {
-    _mm_prefetch((const char *)p, _MM_HINT_T0);
 }
 
 /* ---- arithmetic ------------------------------------------------------------------------------ */
@@ -291,12 +272,6 @@ LS_FN int32_t lane_hsum_i(const part_i32 *p) {
 /* the part's first lane, for values equal in all */
 LS_FN float part_first(part_f32 a) {
     return _mm256_cvtss_f32(a);
-}
-LS_FN float ls_sqrt(float a) {
-    return _mm_cvtss_f32(_mm_sqrt_ss(_mm_set_ss(a)));
-}
-LS_FN float ls_fma(float a, float b, float c) {
-    return _mm_cvtss_f32(_mm_fmadd_ss(_mm_set_ss(a), _mm_set_ss(b), _mm_set_ss(c)));
 }
 
 #endif

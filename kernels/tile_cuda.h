@@ -1,26 +1,37 @@
 /* tile_cuda.h - the tile language on CUDA: part_f32 is the lane's own float. Contract: tile.h.
- * Blocks are whole warps in one dimension; every lane of a warp runs every operation. */
+ * Blocks are whole warps in one dimension; every lane of a warp runs every operation.
+ * Spread      LS_WARPS walks the warps of a block. A file whose bodies wait for nothing may define
+ *             LS_WARP_FIRST and LS_WARP_STEP before it includes them, and so spread a row over
+ *             several blocks. */
 #ifndef LS_TILE_CUDA_H
 #define LS_TILE_CUDA_H
 
 #include "convert.h"
 
 #define LS_FN static __device__ __forceinline__
-/* a body specialised for constants: a function of its own */
-#define LS_INSTANCE static __device__ __noinline__
+/* A body specialised for constants. Inlined: in a kernel that fixes the type, the others fall away,
+ * and arguments stay in registers and constant memory. */
+#define LS_INSTANCE static __device__ __forceinline__
 #define LS_UNROLL _Pragma("unroll")
 #define LS_PARTS 1
 #define LS_LANE ((int)(threadIdx.x & 31u))
-#define LS_WARPS(i, n) for (int i = (int)(threadIdx.x >> 5); i < (n); i += (int)(blockDim.x >> 5))
+#ifndef LS_WARP_FIRST
+#define LS_WARP_FIRST ((int)(threadIdx.x >> 5))
+#define LS_WARP_STEP ((int)(blockDim.x >> 5))
+#endif
+#define LS_WARPS(i, n) for (int i = LS_WARP_FIRST; i < (n); i += LS_WARP_STEP)
 #define LS_EACH(i, n) for (int i = LS_LANE; i < (n); i += 32)
+#ifndef LS_BARRIER
 #define LS_WARP0 if (threadIdx.x < 32)
-#define LS_LANE0 if (LS_LANE == 0)
 #define LS_BARRIER() __syncthreads()
+#endif
+#define LS_LANE0 if (LS_LANE == 0)
 #define LS_WARP_SYNC() __syncwarp()
 #define LS_CONST_TABLE static __device__ const
 
-#define LS_LINEAR_TILES(X) X(1, 2, 1) X(2, 2, 1) X(4, 2, 1) X(8, 2, 1)
-#define LS_LINEAR_TILE 16
+/* The kernels of cuda_linear.cu choose their own tiles; these are what ls_body_linear would use. */
+#define LS_LINEAR_TILES(X) X(1, 8, 1) X(2, 8, 1) X(4, 8, 1) X(8, 8, 1)
+#define LS_LINEAR_TILE 64
 #define LS_LINEAR_PARTS 1
 #define LS_LINEAR_UNIT 2
 #define LS_LINEAR_AHEAD 0
@@ -30,13 +41,19 @@ typedef uint32_t part_i32;
 
 /* ---- loads and stores ------------------------------------------------------------------------ */
 
+/* the processor's own widening, exact as ls_f32_of_f16 is */
+LS_FN part_f32 part_of_f16(uint16_t h) {
+    float f;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(h));
+    return f;
+}
 LS_FN part_f32 part_load(const void *p, size_t at, ls_dtype t, int part) {
     (void)part;
     at += (size_t)LS_LANE;
     if (t == LS_F32)
         return ((const float *)p)[at];
     const uint16_t h = ((const uint16_t *)p)[at];
-    return t == LS_F16 ? ls_f32_of_f16(h) : ls_f32_of_bf16(h);
+    return t == LS_F16 ? part_of_f16(h) : ls_f32_of_bf16(h);
 }
 LS_FN part_f32 part_load_n(const void *p, size_t at, int n, ls_dtype t, int part) {
     return LS_LANE < n ? part_load(p, at, t, part) : 0.0f;
@@ -172,28 +189,56 @@ LS_FN part_f32 part_from_i(part_i32 a) {
 
 LS_FN float lane_sum_parts(const part_f32 *p) {
     float a = *p;
+    LS_UNROLL
     for (int o = 16; o > 0; o >>= 1)
         a = __fadd_rn(a, __shfl_xor_sync(0xffffffffu, a, o));
     return a;
 }
+/* One step of the butterfly for two vectors at once: lanes without bit `o` go on with a, the others
+ * with b. Each lane adds what it has and what lane xor o has, as the plain butterfly does. */
+LS_FN float lane_fold(float a, float b, int o) {
+    const int high = LS_LANE & o;
+    const float mine = high ? b : a, theirs = high ? a : b;
+    return __fadd_rn(mine, __shfl_xor_sync(0xffffffffu, theirs, o));
+}
+/* Sums of n vectors. Eight meet in pairs: 17 exchanges in place of 40, the same additions. */
 LS_FN void lane_sums_parts(const part_f32 *v, int n, float *out) {
-    for (int i = 0; i < n; i++)
-        out[i] = lane_sum_parts(v + i);
+    if (n == 8) {
+        float a[4];
+        LS_UNROLL
+        for (int i = 0; i < 4; i++)
+            a[i] = lane_fold(v[i], v[i + 4], 16);
+        a[0] = lane_fold(a[0], a[2], 8);
+        a[1] = lane_fold(a[1], a[3], 8);
+        float s = lane_fold(a[0], a[1], 4); /* vector LS_LANE / 4 */
+        s = __fadd_rn(s, __shfl_xor_sync(0xffffffffu, s, 2));
+        s = __fadd_rn(s, __shfl_xor_sync(0xffffffffu, s, 1));
+        LS_UNROLL
+        for (int i = 0; i < 8; i++)
+            out[i] = __shfl_sync(0xffffffffu, s, 4 * i);
+    } else {
+        LS_UNROLL
+        for (int i = 0; i < n; i++)
+            out[i] = lane_sum_parts(v + i);
+    }
 }
 LS_FN int32_t lane_hmax_i(const part_i32 *p) {
     uint32_t a = *p;
+    LS_UNROLL
     for (int o = 16; o > 0; o >>= 1)
         a = part_imax(a, __shfl_xor_sync(0xffffffffu, a, o));
     return (int32_t)a;
 }
 LS_FN int32_t lane_hmin_i(const part_i32 *p) {
     uint32_t a = *p;
+    LS_UNROLL
     for (int o = 16; o > 0; o >>= 1)
         a = part_imin(a, __shfl_xor_sync(0xffffffffu, a, o));
     return (int32_t)a;
 }
 LS_FN int32_t lane_hsum_i(const part_i32 *p) {
     uint32_t a = *p;
+    LS_UNROLL
     for (int o = 16; o > 0; o >>= 1)
         a += __shfl_xor_sync(0xffffffffu, a, o);
     return (int32_t)a;
