@@ -4,7 +4,8 @@
  *             dimension `ld_` is given (in elements).
  * Exactness   result row r is a function of row r's inputs, the shapes and row r's own length.
  *             n_rows, the grid, the number of threads and max_chunks are bounds, never choices.
- * Errors      launchers return nothing; the first failure is kept and returned by `sync`.
+ * Errors      launchers return nothing; the first failure is kept and returned by `sync`,
+ *             `status` and `download`.
  * Memory      launchers allocate nothing. Scratch comes in the args.
  * Threads     one owner per backend; work runs in the order it was launched.
  * Numerics    kernels/NUMERICS.md, ids beside each operation. */
@@ -141,7 +142,17 @@ typedef struct ls_attn_args {
     float *out;         /* [R, H, E] */
     float scale;        /* 1 / sqrt(E), rounded once on the host */
     int32_t n_rows, n_heads, n_kv, head_dim;
+    int32_t only; /* for measuring: 0 both launches, 1 the chunks alone, 2 the merge alone */
 } ls_attn_args;
+
+/* How a backend would launch the chunks of an attention, for studies of occupancy. */
+typedef struct ls_launch {
+    int32_t blocks, threads; /* the grid, and threads a block */
+    int32_t blocks_a_unit;   /* blocks one multiprocessor holds at once */
+    int32_t warps_a_unit;    /* warps one multiprocessor can hold */
+    int32_t units;           /* multiprocessors */
+    int32_t shared_bytes;    /* block memory */
+} ls_launch;
 
 /* ---- row statistics and the draw (N-STAT, N-DRAW) -------------------------------------------- */
 
@@ -217,15 +228,89 @@ typedef struct ls_choose_args {
     int32_t n_vocab, n_rows;
 } ls_choose_args;
 
+/* ---- chains of passes, and the verdicts of a round ------------------------------------------- */
+
+/* y[at[0], :] = x[:]; nothing where at[0] is outside [0, n). */
+typedef struct ls_keep_args {
+    const float *x;    /* [dim] */
+    const int32_t *at; /* [1] */
+    float *y;          /* [n, dim] */
+    int32_t n, dim;
+} ls_keep_args;
+
+/* Makes a single row's draw the input of the next single-row pass, so that a chain of passes needs
+ * no host between them. The drawn row's statistics go to chain[at[0]], at[0] grows by one; row 0 of
+ * the tables becomes row `row` one position on: token = the token drawn (-1 with flags), pos and
+ * length + 1, slot of the new index; draw[0].position + 1. Nothing where at[0] is outside [0, n).
+ * All rows of the pass are of one sequence, and no tree. */
+typedef struct ls_feed_args {
+    const ls_row_stats *stats;            /* [1] */
+    ls_row_stats *chain;                  /* [n] */
+    int32_t *at;                          /* [1] */
+    int32_t *token, *pos, *slot, *length; /* [R] tables of the pass */
+    ls_locator loc;
+    ls_draw *draw; /* [1] */
+    int32_t row, n;
+} ls_feed_args;
+
+/* token[i] = chain[i].token, and copy[i] = chain[i] */
+typedef struct ls_take_args {
+    const ls_row_stats *chain; /* [n] */
+    int32_t *token;            /* [n] */
+    ls_row_stats *copy;        /* [n] */
+    int32_t n;
+} ls_take_args;
+
+typedef enum ls_accept_kind {
+    LS_ACCEPT_NONE = 0, /* the host judges */
+    LS_ACCEPT_EXACT,
+    LS_ACCEPT_REJECTION
+} ls_accept_kind;
+
+/* What a rule decided about a round: the first n_accept drafts stand, then `token` follows (-1: the
+ * row has no token, see its flags). */
+typedef struct ls_verdict_set {
+    int32_t n_accept, token;
+} ls_verdict_set;
+
+/* Judges n drafts against n + 1 verified rows, in order (N-ACC). Row i is the target's view of the
+ * place of draft i, row n of the bonus token.
+ *   EXACT      keeps draft i iff it is target[i].token, the token plain decode draws
+ *   REJECTION  keeps x with probability min(1, p(x) / q(x)), else draws from (p - q)+
+ * A draft whose statistics have flags ends the drafts: its row is the bonus row. */
+typedef struct ls_accept_args {
+    ls_accept_kind kind;
+    const int32_t *token;       /* [n] drafted */
+    const ls_row_stats *target; /* [n + 1] */
+    const ls_row_stats *draft;  /* [n]; NULL: point masses, q = 1 */
+    const float *logits;        /* [n + 1, ld_logits] the target's; REJECTION only */
+    const float *draft_logits;  /* [n, ld_draft]; REJECTION with `draft` only */
+    float *weight;              /* [n_vocab] scratch; REJECTION only */
+    ls_verdict_set *out;
+    int32_t ld_logits, ld_draft, n_vocab, n;
+    uint64_t seed; /* of the draws: position + i is the place of draft i */
+    uint32_t sequence, position;
+} ls_accept_args;
+
 /* ---- the device ------------------------------------------------------------------------------ */
+
+typedef struct ls_span { /* device memory */
+    const void *data;
+    size_t bytes;
+} ls_span;
+
+typedef struct ls_graph ls_graph; /* launches recorded once, to be replayed */
+#define LS_STAMPS 4
 
 typedef struct ls_backend ls_backend;
 struct ls_backend {
     const char *name;    /* "cpu", "cuda" */
     char device[96];     /* for records: "AMD EPYC, avx2, 2 threads" */
-    const char *profile; /* "ieee" */
+    const char *profile; /* "ieee", "mma", or "cublas", which promises nothing */
 
-    /* Memory. alloc gives 64-byte aligned memory (NaN-filled in test builds); free takes NULL. */
+    /* Memory. alloc gives 64-byte aligned memory (NaN-filled in test builds); free takes NULL.
+     * upload has read src when it returns, download has written dst; both keep the order of
+     * launches, and download returns the first failure before it, as sync does. */
     ls_status (*alloc)(ls_backend *, size_t bytes, void **out, ls_err *);
     void (*free)(ls_backend *, void *);
     ls_status (*upload)(ls_backend *, void *dst_d, const void *src, size_t bytes, ls_err *);
@@ -235,12 +320,31 @@ struct ls_backend {
     ls_status (*weights)(ls_backend *, const void *host, size_t bytes, const void **out_d,
                          ls_err *);
     void (*weights_free)(ls_backend *, const void *w_d);
-    ls_status (*sync)(ls_backend *, ls_err *);
+    /* Weights in the form `linear` of this profile reads: dev->data may be another layout. */
+    ls_status (*mat)(ls_backend *, const ls_mat *host, ls_mat *dev, ls_err *);
+    void (*mat_free)(ls_backend *, const ls_mat *dev);
+
+    ls_status (*sync)(ls_backend *, ls_err *);   /* waits; the first failure since the last sync */
+    ls_status (*status)(ls_backend *, ls_err *); /* the same without waiting: what is known now */
     void (*destroy)(ls_backend *);
+
+    /* Time: stamp i < LS_STAMPS marks this place in the order of launches; between two of them,
+     * microseconds, after a sync or download that came later. */
+    void (*stamp)(ls_backend *, int32_t i);
+    double (*between)(ls_backend *, int32_t i, int32_t j);
+
+    /* Graphs; record is NULL where there are none. Between record and record_end launches are kept,
+     * not run; uploads, downloads and allocations are errors. A replay reads the same addresses. */
+    ls_status (*record)(ls_backend *, ls_err *);
+    ls_status (*record_end)(ls_backend *, ls_graph **out, ls_err *);
+    ls_status (*replay)(ls_backend *, ls_graph *, ls_err *);
+    void (*graph_free)(ls_backend *, ls_graph *);
 
     void (*embed)(ls_backend *, const ls_embed_args *);
     void (*rmsnorm)(ls_backend *, const ls_rmsnorm_args *);
     void (*linear)(ls_backend *, const ls_linear_args *);
+    /* n <= LS_LINEARS linears of the same x, of equal n_rows: as n calls, in fewer launches */
+    void (*linears)(ls_backend *, const ls_linear_args *, int32_t n);
     void (*rope)(ls_backend *, const ls_rope_args *);
     void (*kv_store)(ls_backend *, const ls_kv_store_args *);
     void (*attn)(ls_backend *, const ls_attn_args *); /* chunks, then the merge */
@@ -249,18 +353,48 @@ struct ls_backend {
     void (*stats)(ls_backend *, const ls_stats_args *);
     void (*probs)(ls_backend *, const ls_probs_args *);
     void (*choose)(ls_backend *, const ls_choose_args *);
-};
+    void (*keep)(ls_backend *, const ls_keep_args *);
+    void (*feed)(ls_backend *, const ls_feed_args *);
+    void (*take)(ls_backend *, const ls_take_args *);
+    void (*accept)(ls_backend *, const ls_accept_args *);
 
-typedef enum ls_simd { LS_SIMD_AUTO = 0, LS_SIMD_PLAIN = 1, LS_SIMD_AVX2 = 2 } ls_simd;
+    /* For measuring. read reads every byte of n spans once and keeps nothing of them; attn_launch is
+     * NULL where blocks are no launches. */
+    void (*read)(ls_backend *, const ls_span *, int32_t n);
+    void (*attn_launch)(ls_backend *, const ls_attn_args *, ls_launch *out);
+};
+#define LS_LINEARS 3
+
+typedef enum ls_simd {
+    LS_SIMD_AUTO = 0,
+    LS_SIMD_PLAIN = 1,
+    LS_SIMD_AVX2 = 2,
+    LS_SIMD_AVX512 = 3
+} ls_simd;
 
 typedef struct ls_cpu_options {
     int32_t n_threads; /* 0 = OpenMP's default */
-    ls_simd simd;      /* AUTO: AVX2 + FMA where the processor has them, else plain C */
+    /* AUTO: AVX-512 where the processor has it, else AVX2 + FMA, else plain C. All give the same
+     * bits. Some older Intel processors lower their clock under AVX-512: try AVX2 there. */
+    ls_simd simd;
 } ls_cpu_options;
+
+typedef enum ls_profile {
+    LS_PROFILE_IEEE = 0, /* the bits of the CPU */
+    LS_PROFILE_MMA,      /* tensor cores: the same bits on every run on one architecture */
+    LS_PROFILE_CUBLAS    /* linears by cuBLAS: the conventional engine, for comparison only */
+} ls_profile;
+
+typedef struct ls_cuda_options {
+    int32_t device; /* as cudaSetDevice counts */
+    ls_profile profile;
+} ls_cuda_options;
 
 #ifdef __cplusplus
 extern "C" {
 #endif
+/* LS_ERR_INPUT, one line: a build without CUDA, no device, a driver or a device too old. */
+ls_status ls_cuda_create(ls_cuda_options options, ls_backend **out, ls_err *err);
 ls_status ls_cpu_create(ls_cpu_options options, ls_backend **out, ls_err *err);
 /* destroy through the backend; NULL is allowed */
 void ls_backend_destroy(ls_backend *be);

@@ -6,8 +6,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
+#include "check.h"
 #include "cpu_bodies.h"
+#include "cpu_read.h"
 #include "tile_limits.h"
 
 typedef struct cpu_backend {
@@ -15,6 +18,7 @@ typedef struct cpu_backend {
     const ls_cpu_bodies *bodies;
     int n_threads;
     ls_err err; /* the first failure since the last sync */
+    double stamp_us[LS_STAMPS];
 } cpu_backend;
 
 static cpu_backend *cpu_of(ls_backend *be) {
@@ -49,19 +53,16 @@ static int threads_for(const cpu_backend *cpu, int64_t n_blocks, double work_ns)
         }                                                                                      \
     } while (0)
 
-/* Keeps the first failure for sync; returns 1 when the launch must not run. */
-#define REFUSE(cpu, wrong, ...)                                  \
-    do {                                                         \
-        if (wrong) {                                             \
-            if ((cpu)->err.code == LS_OK)                        \
-                ls_fail(&(cpu)->err, LS_ERR_SHAPE, __VA_ARGS__); \
-            return;                                              \
-        }                                                        \
+/* Keeps the first failure for sync; what is refused does not run. `check` writes to &why_. */
+#define CHECKED(cpu, check)               \
+    do {                                  \
+        ls_err why_;                      \
+        if ((check) != LS_OK) {           \
+            if ((cpu)->err.code == LS_OK) \
+                (cpu)->err = why_;        \
+            return;                       \
+        }                                 \
     } while (0)
-
-static int known_dtype(ls_dtype t) {
-    return t == LS_F32 || t == LS_BF16 || t == LS_F16;
-}
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
@@ -100,6 +101,17 @@ static void cpu_weights_free(ls_backend *be, const void *w) {
     (void)be;
     (void)w;
 }
+static ls_status cpu_mat(ls_backend *be, const ls_mat *host, ls_mat *dev, ls_err *err) {
+    (void)be;
+    (void)err;
+    *dev = *host;
+    return LS_OK;
+}
+static void cpu_mat_free(ls_backend *be, const ls_mat *dev) {
+    (void)be;
+    (void)dev;
+}
+/* work is done when its launcher returns: there is nothing to wait for */
 static ls_status cpu_sync(ls_backend *be, ls_err *err) {
     cpu_backend *cpu = cpu_of(be);
     const ls_status status = cpu->err.code;
@@ -108,93 +120,95 @@ static ls_status cpu_sync(ls_backend *be, ls_err *err) {
     cpu->err = (ls_err){0};
     return status;
 }
+static ls_status cpu_download(ls_backend *be, void *dst, const void *src, size_t bytes,
+                              ls_err *err) {
+    LS_TRY(cpu_sync(be, err));
+    return cpu_copy(be, dst, src, bytes, err);
+}
 static void cpu_destroy(ls_backend *be) {
     free(be);
+}
+
+static void cpu_stamp(ls_backend *be, int32_t i) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    if (i >= 0 && i < LS_STAMPS)
+        cpu_of(be)->stamp_us[i] = (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
+}
+static double cpu_between(ls_backend *be, int32_t i, int32_t j) {
+    const int known = i >= 0 && i < LS_STAMPS && j >= 0 && j < LS_STAMPS;
+    return known ? cpu_of(be)->stamp_us[j] - cpu_of(be)->stamp_us[i] : 0;
 }
 
 /* ---- launchers: costs in ns are rough, they only decide whether threads are woken ------------ */
 
 static void ls_linear_cpu(ls_backend *be, const ls_linear_args *a) {
     cpu_backend *cpu = cpu_of(be);
-    REFUSE(cpu, a->w.n_in < 1 || a->w.n_out < 0 || a->n_rows < 0 || !known_dtype(a->w.dtype),
-           "linear: weights [%d, %d] for %d rows", (int)a->w.n_out, (int)a->w.n_in, (int)a->n_rows);
+    CHECKED(cpu, ls_check_linear(a, &why_));
     SPREAD(cpu, a->w.n_out, cpu->bodies->linear_unit, 0.1 * a->w.n_in * (1 + 0.25 * a->n_rows),
            cpu->bodies->linear(a, (int)i0, (int)i1));
 }
 
+static void ls_linears_cpu(ls_backend *be, const ls_linear_args *a, int32_t n) {
+    CHECKED(cpu_of(be), ls_check_linears(n, &why_));
+    for (int32_t i = 0; i < n; i++)
+        ls_linear_cpu(be, &a[i]);
+}
+
 static void ls_embed_cpu(ls_backend *be, const ls_embed_args *a) {
     cpu_backend *cpu = cpu_of(be);
-    REFUSE(cpu, a->table.n_in < 1 || a->n_rows < 0 || !known_dtype(a->table.dtype),
-           "embed: table [%d, %d] for %d rows", (int)a->table.n_out, (int)a->table.n_in,
-           (int)a->n_rows);
+    CHECKED(cpu, ls_check_embed(a, &why_));
     SPREAD(cpu, a->n_rows, 1, 0.1 * a->table.n_in, cpu->bodies->embed(a, (int)i0, (int)i1));
 }
 
 static void ls_rmsnorm_cpu(ls_backend *be, const ls_rmsnorm_args *a) {
     cpu_backend *cpu = cpu_of(be);
-    REFUSE(cpu,
-           a->dim < 1 || a->dim > LS_NORM_SEGMENTS * LS_SEGMENT || a->n_rows < 0 ||
-               !known_dtype(a->w_dtype),
-           "rmsnorm: %d rows of %d, must be 1 to %d wide", (int)a->n_rows, (int)a->dim,
-           LS_NORM_SEGMENTS * LS_SEGMENT);
+    CHECKED(cpu, ls_check_rmsnorm(a, &why_));
     SPREAD(cpu, a->n_rows, 1, 0.4 * a->dim, cpu->bodies->rmsnorm(a, (int)i0, (int)i1));
 }
 
 static void ls_rope_cpu(ls_backend *be, const ls_rope_args *a) {
     cpu_backend *cpu = cpu_of(be);
-    REFUSE(cpu,
-           a->head_dim < 2 || a->head_dim % 2 || a->head_dim > LS_HEAD_DIM_MAX || a->n_heads < 0 ||
-               a->n_kv < 0 || a->n_rows < 0,
-           "rope: head width %d must be even, 2 to %d", (int)a->head_dim, LS_HEAD_DIM_MAX);
+    CHECKED(cpu, ls_check_rope(a, &why_));
     SPREAD(cpu, a->n_rows, 1, 0.3 * (a->n_heads + a->n_kv) * a->head_dim,
            cpu->bodies->rope(a, (int)i0, (int)i1));
 }
 
 static void ls_kv_store_cpu(ls_backend *be, const ls_kv_store_args *a) {
     cpu_backend *cpu = cpu_of(be);
-    REFUSE(cpu, a->n_kv < 1 || a->head_dim < 1 || a->n_rows < 0 || !known_dtype(a->kv_dtype),
-           "kv_store: %d rows of [%d, %d]", (int)a->n_rows, (int)a->n_kv, (int)a->head_dim);
+    CHECKED(cpu, ls_check_kv_store(a, &why_));
     SPREAD(cpu, a->n_rows, 1, 0.5 * a->n_kv * a->head_dim,
            cpu->bodies->kv_store(a, (int)i0, (int)i1));
 }
 
 static void ls_silu_mul_cpu(ls_backend *be, const ls_silu_mul_args *a) {
     cpu_backend *cpu = cpu_of(be);
-    REFUSE(cpu, a->dim < 1 || a->n_rows < 0, "silu_mul: %d rows of %d", (int)a->n_rows,
-           (int)a->dim);
+    CHECKED(cpu, ls_check_silu_mul(a, &why_));
     SPREAD(cpu, a->n_rows, 1, 1.5 * a->dim, cpu->bodies->silu_mul(a, (int)i0, (int)i1));
 }
 
 static void ls_gather_cpu(ls_backend *be, const ls_gather_args *a) {
     cpu_backend *cpu = cpu_of(be);
-    REFUSE(cpu, a->dim < 1 || a->n < 0, "gather: %d rows of %d", (int)a->n, (int)a->dim);
+    CHECKED(cpu, ls_check_gather(a, &why_));
     SPREAD(cpu, a->n, 1, 0.1 * a->dim, cpu->bodies->gather(a, (int)i0, (int)i1));
 }
 
 static void ls_attn_cpu(ls_backend *be, const ls_attn_args *a) {
     cpu_backend *cpu = cpu_of(be);
-    ls_err why;
-    REFUSE(cpu,
-           a->head_dim < 2 || a->head_dim % 2 || a->head_dim > LS_HEAD_DIM_MAX || a->n_kv < 1 ||
-               a->n_heads < 1 || a->n_heads % a->n_kv || a->n_rows < 0 || !known_dtype(a->kv_dtype),
-           "attention: %d query heads, %d key heads of width %d (even, at most %d)",
-           (int)a->n_heads, (int)a->n_kv, (int)a->head_dim, LS_HEAD_DIM_MAX);
-    REFUSE(cpu, ls_chunk_check(a->rule, &why) != LS_OK, "attention: %s", why.msg);
-    REFUSE(cpu, !a->loc.base && a->loc.block_rows < 1, "attention: blocks of %d rows",
-           (int)a->loc.block_rows);
+    CHECKED(cpu, ls_check_attn(a, &why_));
     int64_t n_items = 0, n_keys = 0;
     for (int r = 0; r < a->n_rows; r++) {
         const int32_t n = ls_chunk_count(a->rule, a->length[r]);
-        REFUSE(cpu, n > a->max_chunks || n > LS_CHUNKS_MAX,
-               "attention: row %d of %d keys has %d chunks, scratch holds %d (at most %d)", r,
-               (int)a->length[r], (int)n, (int)a->max_chunks, LS_CHUNKS_MAX);
+        CHECKED(cpu, ls_check_chunks(a, r, a->length[r], n, &why_));
         n_items += (int64_t)n * a->n_kv;
         n_keys += n > 0 ? a->length[r] : 0;
     }
-    if (n_items > 0) {
+    if (n_items > 0 && a->only != 2) {
         const double ns = 0.08 * (double)n_keys * a->n_heads * a->head_dim / (double)n_items;
         SPREAD(cpu, n_items, 1, ns, cpu->bodies->attn_chunk(a, i0, i1));
     }
+    if (a->only == 1)
+        return;
     SPREAD(cpu, (int64_t)a->n_rows * a->n_heads, 1,
            100 + 0.1 * a->head_dim * (double)n_items / (a->n_rows ? a->n_rows : 1),
            cpu->bodies->attn_merge(a, (int)i0, (int)i1));
@@ -202,29 +216,52 @@ static void ls_attn_cpu(ls_backend *be, const ls_attn_args *a) {
 
 static void ls_stats_cpu(ls_backend *be, const ls_stats_args *a) {
     cpu_backend *cpu = cpu_of(be);
-    REFUSE(cpu,
-           a->n_vocab < 1 || a->n_vocab > LS_STAT_SEGMENTS * LS_SEGMENT ||
-               a->ld_logits < a->n_vocab,
-           "statistics: %d tokens in rows of %d, must be 1 to %d", (int)a->n_vocab,
-           (int)a->ld_logits, LS_STAT_SEGMENTS * LS_SEGMENT);
-    REFUSE(cpu, a->n_top < 0 || a->n_top > LS_TOP_MAX || a->n_rows < 0,
-           "statistics: a list of %d tokens, must be 0 to %d", (int)a->n_top, LS_TOP_MAX);
+    CHECKED(cpu, ls_check_stats(a, &why_));
     SPREAD(cpu, a->n_rows, 1, 2.0 * a->n_vocab, cpu->bodies->stats(a, (int)i0, (int)i1));
 }
 
 static void ls_probs_cpu(ls_backend *be, const ls_probs_args *a) {
     cpu_backend *cpu = cpu_of(be);
-    REFUSE(cpu, a->n_vocab < 1 || a->ld_logits < a->n_vocab || a->n_rows < 0,
-           "probabilities: %d tokens in rows of %d", (int)a->n_vocab, (int)a->ld_logits);
+    CHECKED(cpu, ls_check_probs(a, &why_));
     const int64_t n_seg = (a->n_vocab + LS_SEGMENT - 1) / LS_SEGMENT;
     SPREAD(cpu, n_seg * a->n_rows, 1, 1.0 * LS_SEGMENT, cpu->bodies->probs(a, (int)i0, (int)i1));
 }
 
 static void ls_choose_cpu(ls_backend *be, const ls_choose_args *a) {
     cpu_backend *cpu = cpu_of(be);
-    REFUSE(cpu, a->n_vocab < 1 || a->n_vocab > LS_STAT_SEGMENTS * LS_SEGMENT || a->n_rows < 0,
-           "choose: %d tokens, must be 1 to %d", (int)a->n_vocab, LS_STAT_SEGMENTS * LS_SEGMENT);
+    CHECKED(cpu, ls_check_choose(a, &why_));
     SPREAD(cpu, a->n_rows, 1, 4.0 * a->n_vocab, cpu->bodies->choose(a, (int)i0, (int)i1));
+}
+
+/* ---- chains and verdicts --------------------------------------------------------------------- */
+
+static void ls_keep_cpu(ls_backend *be, const ls_keep_args *a) {
+    cpu_backend *cpu = cpu_of(be);
+    CHECKED(cpu, ls_check_keep(a, &why_));
+    const int64_t n_seg = (a->dim + (int64_t)LS_SEGMENT - 1) / LS_SEGMENT;
+    SPREAD(cpu, n_seg, 1, 0.1 * LS_SEGMENT, cpu->bodies->keep(a, (int)i0, (int)i1));
+}
+
+static void ls_feed_cpu(ls_backend *be, const ls_feed_args *a) {
+    cpu_backend *cpu = cpu_of(be);
+    CHECKED(cpu, ls_check_feed(a, &why_));
+    cpu->bodies->feed(a);
+}
+
+static void ls_take_cpu(ls_backend *be, const ls_take_args *a) {
+    cpu_backend *cpu = cpu_of(be);
+    CHECKED(cpu, ls_check_take(a, &why_));
+    cpu->bodies->take(a, 0, a->n);
+}
+
+static void ls_accept_cpu(ls_backend *be, const ls_accept_args *a) {
+    cpu_backend *cpu = cpu_of(be);
+    CHECKED(cpu, ls_check_accept(a, &why_));
+    cpu->bodies->accept(a);
+}
+
+static void cpu_read(ls_backend *be, const ls_span *span, int32_t n) {
+    ls_read_spans(span, n, cpu_of(be)->n_threads);
 }
 
 /* ---- create ---------------------------------------------------------------------------------- */
@@ -234,6 +271,14 @@ static int has_avx2(void) {
     __builtin_cpu_init();
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
            __builtin_cpu_supports("f16c");
+#else
+    return 0;
+#endif
+}
+static int has_avx512(void) {
+#if defined(__x86_64__) || defined(__i386__)
+    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 #else
     return 0;
 #endif
@@ -261,16 +306,23 @@ ls_status ls_cpu_create(ls_cpu_options options, ls_backend **out, ls_err *err) {
         return ls_fail(err, LS_ERR_INPUT, "%d threads: use 1 to 1024, or 0 for all processors",
                        (int)options.n_threads);
     if (options.simd != LS_SIMD_AUTO && options.simd != LS_SIMD_PLAIN &&
-        options.simd != LS_SIMD_AVX2)
-        return ls_fail(err, LS_ERR_INPUT, "simd %d is unknown: use auto, plain or avx2",
+        options.simd != LS_SIMD_AVX2 && options.simd != LS_SIMD_AVX512)
+        return ls_fail(err, LS_ERR_INPUT, "simd %d is unknown: use auto, plain, avx2 or avx512",
                        (int)options.simd);
 #ifdef LS_HAVE_AVX2
     if (options.simd != LS_SIMD_PLAIN && has_avx2())
         bodies = &ls_cpu_avx2;
 #endif
+#ifdef LS_HAVE_AVX512
+    if ((options.simd == LS_SIMD_AUTO || options.simd == LS_SIMD_AVX512) && has_avx512())
+        bodies = &ls_cpu_avx512;
+#endif
     if (options.simd == LS_SIMD_AVX2 && bodies == &ls_cpu_plain)
         return ls_fail(err, LS_ERR_INPUT,
                        "this processor or build has no AVX2, FMA and F16C: use simd plain or auto");
+    if (options.simd == LS_SIMD_AVX512 && strcmp(bodies->name, "avx512") != 0)
+        return ls_fail(err, LS_ERR_INPUT,
+                       "this processor or build lacks AVX-512 F, BW, DQ or VL: use avx2 or auto");
     cpu_backend *cpu = calloc(1, sizeof *cpu);
     if (!cpu)
         return ls_fail(err, LS_ERR_MEMORY, "no memory for a backend");
@@ -282,15 +334,21 @@ ls_status ls_cpu_create(ls_cpu_options options, ls_backend **out, ls_err *err) {
         .alloc = cpu_alloc,
         .free = cpu_free,
         .upload = cpu_copy,
-        .download = cpu_copy,
+        .download = cpu_download,
         .copy = cpu_copy,
         .weights = cpu_weights,
         .weights_free = cpu_weights_free,
+        .mat = cpu_mat,
+        .mat_free = cpu_mat_free,
         .sync = cpu_sync,
+        .status = cpu_sync,
         .destroy = cpu_destroy,
+        .stamp = cpu_stamp,
+        .between = cpu_between,
         .embed = ls_embed_cpu,
         .rmsnorm = ls_rmsnorm_cpu,
         .linear = ls_linear_cpu,
+        .linears = ls_linears_cpu,
         .rope = ls_rope_cpu,
         .kv_store = ls_kv_store_cpu,
         .attn = ls_attn_cpu,
@@ -299,6 +357,11 @@ ls_status ls_cpu_create(ls_cpu_options options, ls_backend **out, ls_err *err) {
         .stats = ls_stats_cpu,
         .probs = ls_probs_cpu,
         .choose = ls_choose_cpu,
+        .keep = ls_keep_cpu,
+        .feed = ls_feed_cpu,
+        .take = ls_take_cpu,
+        .accept = ls_accept_cpu,
+        .read = cpu_read,
     };
     char model[64];
     cpu_model(model, sizeof model);

@@ -1,5 +1,6 @@
 /* cpu_bodies.h - the bodies as the CPU backend calls them: a range of blocks, run by one thread.
- * The same table exists twice, compiled from the same source: cpu_avx2.c and cpu_plain.c.
+ * The same table exists three times, compiled from the same source: cpu_avx512.c, cpu_avx2.c and
+ * cpu_plain.c.
  * Blocks      linear: outputs [n0, n1) of all rows. Others: rows, or items counted as said.
  * Threads     ranges of one call may run at once; block memory is on the caller's stack. */
 #ifndef LS_CPU_BODIES_H
@@ -25,6 +26,10 @@ typedef struct ls_cpu_bodies {
     void (*stats)(const ls_stats_args *, int r0, int r1);
     void (*probs)(const ls_probs_args *, int i0, int i1); /* items: row * segments + segment */
     void (*choose)(const ls_choose_args *, int r0, int r1);
+    void (*keep)(const ls_keep_args *, int s0, int s1); /* items: segments */
+    void (*feed)(const ls_feed_args *);
+    void (*take)(const ls_take_args *, int i0, int i1);
+    void (*accept)(const ls_accept_args *);
     /* out[i] = the word of token `first` + i; first a multiple of 4 (N-DRAW) */
     void (*words)(const ls_draw *, uint32_t first, uint32_t *out, int n);
     /* out[i] = exp or log of x[i] (N-EXP, N-LOG) */
@@ -32,6 +37,6 @@ typedef struct ls_cpu_bodies {
     void (*log)(const float *x, float *out, int n);
 } ls_cpu_bodies;
 
-extern const ls_cpu_bodies ls_cpu_avx2, ls_cpu_plain;
+extern const ls_cpu_bodies ls_cpu_avx512, ls_cpu_avx2, ls_cpu_plain;
 
 #endif

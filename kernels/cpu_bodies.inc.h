@@ -1,6 +1,8 @@
 /* cpu_bodies.inc.h - the table of cpu_bodies.h for the tile language selected by the file that
  * includes this; LS_CPU_TABLE is its name. */
+#include "accept.body.h"
 #include "attn.body.h"
+#include "chain.body.h"
 #include "cpu_bodies.h"
 #include "draw.body.h"
 #include "linear.body.h"
@@ -78,6 +80,25 @@ static void run_choose(const ls_choose_args *a, int r0, int r1) {
         ls_body_choose(a, r, &mem);
 }
 
+static void run_keep(const ls_keep_args *a, int s0, int s1) {
+    for (int s = s0; s < s1; s++)
+        ls_body_keep(a, s);
+}
+
+static void run_feed(const ls_feed_args *a) {
+    ls_body_feed(a);
+}
+
+static void run_take(const ls_take_args *a, int i0, int i1) {
+    for (int i = i0; i < i1; i++)
+        ls_body_take(a, i);
+}
+
+static void run_accept(const ls_accept_args *a) {
+    ls_accept_mem mem;
+    ls_body_accept(a, &mem);
+}
+
 static void run_words(const ls_draw *d, uint32_t first, uint32_t *out, int n) {
     for (int k = 0; k < n; k += 4 * LS_LANES)
         LS_FOR_PARTS (i) {
@@ -118,6 +139,10 @@ const ls_cpu_bodies LS_CPU_TABLE = {
     .stats = run_stats,
     .probs = run_probs,
     .choose = run_choose,
+    .keep = run_keep,
+    .feed = run_feed,
+    .take = run_take,
+    .accept = run_accept,
     .words = run_words,
     .exp = run_exp,
     .log = run_log,

@@ -32,11 +32,32 @@ LS_FN void part_philox(part_i32 c, const ls_draw *d, part_i32 out[4]) {
     }
 }
 
-LS_FN part_f32 part_gumbel(part_i32 word) {
+/* Uniform in (0, 1) from a word. */
+LS_FN part_f32 part_uniform(part_i32 word) {
     const part_f32 steps = part_from_i(part_isrl(word, 9));
-    const part_f32 u = part_fma(steps, part_set(0x1p-23f), part_set(0x1p-24f));
-    const part_f32 minus = part_set(-0.0f);
+    return part_fma(steps, part_set(0x1p-23f), part_set(0x1p-24f));
+}
+
+LS_FN part_f32 part_gumbel(part_i32 word) {
+    const part_f32 u = part_uniform(word), minus = part_set(-0.0f);
     return part_sub(minus, part_log(part_sub(minus, part_log(u))));
+}
+
+/* ls_draw_key of draw.h on the device, for a salt of 0. */
+LS_FN ls_draw ls_draw_at(uint64_t seed, uint32_t sequence, uint32_t position, uint32_t purpose) {
+    ls_draw d;
+    d.key[0] = (uint32_t)seed;
+    d.key[1] = (uint32_t)(seed >> 32);
+    d.position = position;
+    d.sequence = sequence;
+    d.purpose_salt = purpose << 24;
+    return d;
+}
+/* ls_draw_uniform of draw.h for token 0. */
+LS_FN float ls_draw_first(const ls_draw *d) {
+    part_i32 word[4];
+    part_philox(part_iset(0), d, word);
+    return part_first(part_uniform(word[0]));
 }
 
 /* A candidate per lane: the order key of its value (INT32_MIN: none) and its token. */
@@ -79,10 +100,9 @@ typedef struct ls_choose_mem {
     int32_t key[LS_STAT_SEGMENTS], id[LS_STAT_SEGMENTS];
 } ls_choose_mem;
 
-LS_FN void ls_body_choose(const ls_choose_args *a, int r, ls_choose_mem *mem) {
-    const int n = a->n_vocab, n_seg = ls_ceil_div(n, LS_SEGMENT);
-    const float *w = a->weight + (size_t)r * (size_t)n;
-    const ls_draw draw = a->draw[r];
+/* The token drawn from n weights, in every thread; -1 when none is positive. */
+LS_FN int32_t ls_choose_token(const float *w, int n, const ls_draw *draw, ls_choose_mem *mem) {
+    const int n_seg = ls_ceil_div(n, LS_SEGMENT);
     LS_WARPS (s, n_seg) {
         ls_best best = ls_best_none();
         const int end = ls_min_i(n, (s + 1) * LS_SEGMENT);
@@ -92,7 +112,7 @@ LS_FN void ls_body_choose(const ls_choose_args *a, int r, ls_choose_mem *mem) {
                 part_f32 x[4];
                 part_i32 word[4];
                 part_load_quads(w + k, end - k, i, x);
-                part_philox(part_iadd(part_iset(k / 4), lane), &draw, word);
+                part_philox(part_iadd(part_iset(k / 4), lane), draw, word);
                 for (int q = 0; q < 4; q++) {
                     const part_i32 id = part_iadd(part_iset(k + q), part_isll(lane, 2));
                     const part_f32 v = part_add(part_log(x[q]), part_gumbel(word[q]));
@@ -108,16 +128,21 @@ LS_FN void ls_body_choose(const ls_choose_args *a, int r, ls_choose_mem *mem) {
         }
     }
     LS_BARRIER();
-    LS_WARP0 LS_LANE0 {
-        int32_t key = INT32_MIN, id = -1;
-        for (int s = 0; s < n_seg; s++)
-            if (mem->key[s] > key) {
-                key = mem->key[s];
-                id = mem->id[s];
-            }
-        a->token[r] = id;
-    }
-    LS_BARRIER();
+    int32_t top = INT32_MIN, token = -1;
+    for (int s = 0; s < n_seg; s++)
+        if (mem->key[s] > top) {
+            top = mem->key[s];
+            token = mem->id[s];
+        }
+    LS_BARRIER(); /* all have read before the memory is used again */
+    return token;
+}
+
+LS_FN void ls_body_choose(const ls_choose_args *a, int r, ls_choose_mem *mem) {
+    const ls_draw draw = a->draw[r];
+    const int32_t token =
+        ls_choose_token(a->weight + (size_t)r * (size_t)a->n_vocab, a->n_vocab, &draw, mem);
+    LS_WARP0 LS_LANE0 a->token[r] = token;
 }
 
 #endif

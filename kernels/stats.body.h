@@ -392,25 +392,34 @@ LS_FN void ls_body_stats(const ls_stats_args *a, int r, ls_stats_mem *mem) {
     LS_BARRIER();
 }
 
-/* Probabilities of tokens [s * LS_SEGMENT, ...) of row r; a flagged row has none. */
-LS_FN void ls_body_probs(const ls_probs_args *a, int r, int s) {
-    const ls_row_stats *st = a->stats + r;
+/* ---- probabilities --------------------------------------------------------------------------- */
+
+/* Of tokens with logits x, from their row's statistics; a flagged row has none. */
+LS_FN part_f32 ls_prob_of(const ls_row_stats *st, part_f32 x) {
     ls_stats_row row;
-    row.x = a->logits + (size_t)r * (size_t)a->ld_logits;
     row.max = st->max;
     row.temp = st->temp;
+    const part_f32 y = ls_warped(&row, x), zero = part_set(0.0f);
+    const part_f32 p = part_div(part_exp(y), part_set(st->sum));
+    const part_i32 kept = part_igt(part_order(y), part_iset(ls_order(st->floor) - 1));
+    return st->flags ? zero : part_select(kept, p, zero);
+}
+
+/* Of tokens k + lane, k < end; lanes past the end hold no token's. */
+LS_FN part_f32 ls_probs_at(const float *logits, const ls_row_stats *st, int k, int end, int i) {
+    return ls_prob_of(st, end - k >= LS_LANES ? part_load(logits, (size_t)k, LS_F32, i)
+                                              : part_load_n(logits, (size_t)k, end - k, LS_F32, i));
+}
+
+/* Tokens [s * LS_SEGMENT, ...) of row r. */
+LS_FN void ls_body_probs(const ls_probs_args *a, int r, int s) {
     const int end = ls_min_i(a->n_vocab, (s + 1) * LS_SEGMENT), k0 = s * LS_SEGMENT;
-    const part_f32 zero = part_set(0.0f);
+    const float *logits = a->logits + (size_t)r * (size_t)a->ld_logits;
     float *prob = a->prob + (size_t)r * (size_t)a->n_vocab;
     LS_WARPS (j, ls_ceil_div(end - k0, LS_LANES)) {
         const int k = k0 + j * LS_LANES;
-        LS_FOR_PARTS (i) {
-            part_f32 y;
-            const part_i32 key = ls_warped_keys(&row, k, end, i, &y);
-            const part_f32 p = part_div(part_exp(y), part_set(st->sum));
-            const part_i32 kept = part_igt(key, part_iset(ls_order(st->floor) - 1));
-            part_store_n(prob + k, end - k, i, st->flags ? zero : part_select(kept, p, zero));
-        }
+        LS_FOR_PARTS (i)
+            part_store_n(prob + k, end - k, i, ls_probs_at(logits, a->stats + r, k, end, i));
     }
 }
 
