@@ -11,8 +11,7 @@
 typedef struct own {
     const char *out, *target, *draft;
     ls_list policy_dir;
-    int32_t threads;
-    int simd;
+    ls_device_args device;
     ls_seed seed;
     bool quiet;
 } own;
@@ -27,10 +26,14 @@ static const ls_opt own_opts[] = {
      AT(policy_dir), 0, 0, NULL},
     {"seed", "N", "seed the script begins with (default 1: a study repeats itself)", LS_OPT_SEED,
      AT(seed), 0, 0, NULL},
-    {"threads", "N", "threads (default: all cores); the bits do not depend on it", LS_OPT_INT,
-     AT(threads), 1, 1024, NULL},
-    {"simd", "auto|plain|avx2", "instructions; the bits do not depend on it", LS_OPT_CHOICE,
-     AT(simd), 0, 0, NULL},
+    {"device", "NAME", "device of engines that name none: cpu (default), cuda or cuda:N",
+     LS_OPT_OTHER, AT(device.device), 0, 0, ls_parse_device},
+    {"profile", "ieee|mma|cublas", "arithmetic of engines that name none", LS_OPT_CHOICE,
+     AT(device.profile), 0, 0, NULL},
+    {"threads", "N", "threads of the CPU (default: all cores); the bits do not depend on it",
+     LS_OPT_INT, AT(device.cpu.n_threads), 1, 1024, NULL},
+    {"simd", "auto|plain|avx2|avx512", "instructions of the CPU; the bits do not depend on it",
+     LS_OPT_CHOICE, AT(device.cpu.simd), 0, 0, NULL},
     {"quiet", NULL, "no progress line", LS_OPT_FLAG, AT(quiet), 0, 0, NULL},
 };
 #undef AT
@@ -67,8 +70,7 @@ static ls_status work(const own *a, const ls_args *args, const ls_places *places
                             .prompt_dir = places->prompts,
                             .policy_dir = dirs,
                             .n_policy_dir = n_dir,
-                            .n_threads = a->threads,
-                            .simd = (ls_simd)a->simd,
+                            .device = a->device,
                             .seed = a->seed.value,
                             .self = &term,
                             .print = on_print,
@@ -81,7 +83,7 @@ static ls_status work(const own *a, const ls_args *args, const ls_places *places
 }
 
 static ls_status run(const ls_command *self, int argc, char **argv, ls_err *err) {
-    own a = {.out = "results", .seed = {.value = 1}};
+    own a = {.out = "results", .seed = {.value = 1}, .device.device = LS_DEVICE_CPU};
     const ls_opt_group group = {"Run (before the script's name)", own_opts,
                                 sizeof own_opts / sizeof *own_opts, &a};
     ls_args args;

@@ -20,7 +20,7 @@ typedef struct ls_draft_job {
     uint64_t seed;
     uint32_t sequence;
     bool coupled;    /* draw with LS_DRAW_TOKEN; else LS_DRAW_DRAFT salted with n_token */
-    bool want_probs; /* keep the probability rows */
+    bool want_probs; /* keep what probability rows are made of */
     int32_t n_top;
     /* Asked after each token; stops when it answers false. NULL: draft all n. */
     ls_status (*more)(void *self, int32_t n, int32_t token, const ls_row_stats *stats, bool *yes,
@@ -32,6 +32,13 @@ typedef struct ls_draft_block {
     int32_t n;
     const int32_t *token;      /* [n] */
     const ls_row_stats *stats; /* [n], NULL: the drafter has no distribution (a point mass) */
+    /* A model's drafts are on its device too: statistics [n] and, with want_probs, logits
+     * [n, ld_chain]. When `pending`, they are only there: n is how many were asked for, and token
+     * and stats become true when `settle` is given what ls_pass_result brought. */
+    const ls_row_stats *chain;
+    const float *chain_logits;
+    int32_t ld_chain;
+    bool pending;
 } ls_draft_block;
 
 typedef struct ls_drafter ls_drafter;
@@ -41,6 +48,8 @@ struct ls_drafter {
     int32_t context;   /* tokens it can look at; INT32_MAX without a model */
     ls_status (*begin)(ls_drafter *, ls_err *); /* a new sequence: forget the last */
     ls_status (*draft)(ls_drafter *, const ls_draft_job *, ls_draft_block *, ls_err *);
+    /* Makes a pending block true: stats [n] as they were drawn. Drafts end before one with flags. */
+    void (*settle)(ls_drafter *, const ls_row_stats *stats, ls_draft_block *);
     /* Probability row of drafted token i of the last block, host memory [V] (want_probs only). */
     ls_status (*probs)(ls_drafter *, int32_t i, const float **row, ls_err *);
     void (*destroy)(ls_drafter *);

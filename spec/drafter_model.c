@@ -10,9 +10,13 @@ typedef struct model_drafter {
     int32_t *cached; /* [context] tokens whose rows the cache holds, ls_kv_len of them */
     int32_t token[LS_DRAFT_MAX];
     ls_row_stats stats[LS_DRAFT_MAX];
-    float *prob; /* [LS_DRAFT_MAX, V], made when first wanted */
+    int32_t n_token; /* committed when the last block was drafted */
+    float *prob;     /* [V] host, and on the device: made when first wanted */
+    void *prob_d;
     int32_t n_vocab;
 } model_drafter;
+
+_Static_assert(LS_DRAFT_MAX <= LS_CHAIN_MAX, "a draft is a chain");
 
 static ls_status model_begin(ls_drafter *d, ls_err *err) {
     return ls_kv_rewind(ls_engine_kv(d->engine), ((model_drafter *)d)->seq, 0, err);
@@ -32,8 +36,9 @@ static ls_status rewind_to_common(model_drafter *m, const ls_draft_job *job, int
     return ls_kv_rewind(kv, m->seq, c, err);
 }
 
-/* Feeds the committed tokens that are missing; the last row of the last pass gives logits. */
-static ls_status catch_up(model_drafter *m, const ls_draft_job *job, int32_t from, ls_err *err) {
+/* Feeds the committed tokens that are missing; row *row of the last pass gives logits. */
+static ls_status catch_up(model_drafter *m, const ls_draft_job *job, int32_t from, int32_t *row,
+                          ls_err *err) {
     ls_engine *e = m->base.engine;
     const int32_t max_rows = ls_engine_opts(e)->max_rows;
     int32_t left = job->n_token - from;
@@ -49,67 +54,118 @@ static ls_status catch_up(model_drafter *m, const ls_draft_job *job, int32_t fro
         rows[i] = ls_row_chain(m->seq, job->token[from + i], from + i, i == left - 1);
     LS_TRY(ls_pass(e, rows, left, err));
     memcpy(m->cached + from, job->token + from, (size_t)left * sizeof *m->cached);
+    *row = left - 1;
     return LS_OK;
 }
 
-static ls_status keep_probs(model_drafter *m, int32_t i, ls_err *err) {
-    if (!m->prob) {
-        m->prob = malloc((size_t)LS_DRAFT_MAX * (size_t)m->n_vocab * sizeof *m->prob);
-        if (!m->prob)
-            return ls_fail(err, LS_ERR_MEMORY, "drafter: out of memory");
+/* The cache holds the rows of all drafts but the last; what it holds is known by its tokens. */
+static void model_settle(ls_drafter *d, const ls_row_stats *stats, ls_draft_block *block) {
+    model_drafter *m = (model_drafter *)d;
+    const int32_t len = ls_kv_len(ls_engine_kv(d->engine), m->seq);
+    int32_t n = 0;
+    if (stats != m->stats)
+        memcpy(m->stats, stats, (size_t)block->n * sizeof *stats);
+    while (n < block->n && !m->stats[n].flags) { /* a draft without a token is no draft */
+        m->token[n] = m->stats[n].token;
+        n++;
     }
-    return ls_pass_probs(m->base.engine, 0, &m->stats[i], m->prob + (size_t)i * (size_t)m->n_vocab,
-                         err);
+    for (int32_t i = 0; i < block->n && m->n_token + i < len; i++)
+        m->cached[m->n_token + i] = i < n ? m->token[i] : -1;
+    block->n = n;
+    block->pending = false;
+}
+
+/* Drafts token i on the device: a draw, and the chain's next entry. */
+static ls_status draft_one(model_drafter *m, const ls_draft_job *job, int32_t i, int32_t row,
+                           ls_err *err) {
+    ls_engine *e = m->base.engine;
+    const uint32_t pos = (uint32_t)job->n_token;
+    const ls_draw draw = job->coupled ? ls_draw_key(job->seed, job->sequence, pos, LS_DRAW_TOKEN, 0)
+                                      : ls_draw_key(job->seed, job->sequence, pos, LS_DRAW_DRAFT,
+                                                    (uint32_t)job->n_token);
+    LS_TRY(ls_pass_draw(e, 0, 1, i ? NULL : &job->warp, i ? NULL : &draw, job->n_top, err));
+    return ls_chain_feed(e, row, job->want_probs, err);
+}
+
+/* After each token: brings its statistics and asks whether to go on. */
+static ls_status ask(model_drafter *m, const ls_draft_job *job, int32_t i, bool *yes, ls_err *err) {
+    ls_backend *be = ls_engine_backend(m->base.engine);
+    LS_TRY(
+        be->download(be, &m->stats[i], ls_chain_stats(m->base.engine) + i, sizeof *m->stats, err));
+    *yes = false;
+    if (m->stats[i].flags)
+        return LS_OK;
+    m->token[i] = m->stats[i].token;
+    return job->more(job->more_self, i + 1, m->token[i], &m->stats[i], yes, err);
 }
 
 static ls_status model_draft(ls_drafter *d, const ls_draft_job *job, ls_draft_block *out,
                              ls_err *err) {
     model_drafter *m = (model_drafter *)d;
     int32_t have, want = job->n < LS_DRAFT_MAX ? job->n : LS_DRAFT_MAX;
-    out->n = 0;
-    out->token = m->token;
-    out->stats = m->stats;
+    *out = (ls_draft_block){.token = m->token, .stats = m->stats};
     if (want > d->context - job->n_token + 1) /* the last drafted token takes no row */
         want = d->context - job->n_token + 1;
     if (want < 1)
         return LS_OK;
     LS_TRY(rewind_to_common(m, job, &have, err));
-    LS_TRY(catch_up(m, job, have, err));
-    for (int32_t i = 0;; i++) {
-        const int32_t pos = job->n_token + i;
-        const ls_draw draw =
-            job->coupled ? ls_draw_key(job->seed, job->sequence, (uint32_t)pos, LS_DRAW_TOKEN, 0)
-                         : ls_draw_key(job->seed, job->sequence, (uint32_t)pos, LS_DRAW_DRAFT,
-                                       (uint32_t)job->n_token);
-        LS_TRY(ls_pass_stats(d->engine, 0, 1, &job->warp, &draw, job->n_top, &m->stats[i], err));
-        if (m->stats[i].flags)
-            return LS_OK; /* a draft without a token is no draft; the target's rows are what counts */
-        m->token[i] = m->stats[i].token;
-        if (job->want_probs)
-            LS_TRY(keep_probs(m, i, err));
-        out->n = i + 1;
-        bool yes = out->n < want;
-        if (yes && job->more)
-            LS_TRY(job->more(job->more_self, out->n, m->token[i], &m->stats[i], &yes, err));
+    LS_TRY(ls_kv_reserve(ls_engine_kv(d->engine), m->seq, job->n_token + want - 1, err));
+    int32_t row;
+    LS_TRY(catch_up(m, job, have, &row, err));
+    m->n_token = job->n_token;
+    bool yes = true;
+    int32_t n = 0;
+    while (yes) {
+        LS_TRY(draft_one(m, job, n, n ? 0 : row, err));
+        yes = ++n < want;
+        if (job->more) {
+            bool more;
+            LS_TRY(ask(m, job, n - 1, &more, err));
+            yes = yes && more;
+        }
         if (!yes)
-            return LS_OK;
-        const ls_row row = ls_row_chain(m->seq, m->token[i], pos, true);
-        LS_TRY(ls_pass(d->engine, &row, 1, err));
-        m->cached[pos] = m->token[i];
+            break;
+        m->cached[job->n_token + n - 1] = -1; /* until it is settled, nobody knows */
+        LS_TRY(ls_chain_pass(d->engine, m->seq, err));
     }
+    out->n = n;
+    out->chain = ls_chain_stats(d->engine);
+    out->chain_logits = job->want_probs ? ls_chain_logits(d->engine) : NULL;
+    out->ld_chain = m->n_vocab;
+    out->pending = !job->more;
+    if (!out->pending) /* they are all here already */
+        model_settle(d, m->stats, out);
+    return LS_OK;
 }
 
 static ls_status model_probs(ls_drafter *d, int32_t i, const float **row, ls_err *err) {
     model_drafter *m = (model_drafter *)d;
-    if (!m->prob || i < 0 || i >= LS_DRAFT_MAX)
+    const float *logits = ls_chain_logits(d->engine);
+    ls_backend *be = ls_engine_backend(d->engine);
+    const size_t bytes = (size_t)m->n_vocab * sizeof *m->prob;
+    if (!logits || i < 0 || i >= LS_DRAFT_MAX)
         return ls_fail(err, LS_ERR_STATE, "drafter: probabilities were not asked for");
-    *row = m->prob + (size_t)i * (size_t)m->n_vocab;
-    return LS_OK;
+    if (!m->prob)
+        m->prob = malloc(bytes);
+    if (!m->prob)
+        return ls_fail(err, LS_ERR_MEMORY, "drafter: out of memory");
+    if (!m->prob_d)
+        LS_TRY(be->alloc(be, bytes, &m->prob_d, err));
+    const ls_probs_args a = {.logits = logits + (size_t)i * (size_t)m->n_vocab,
+                             .stats = ls_chain_stats(d->engine) + i,
+                             .prob = m->prob_d,
+                             .ld_logits = m->n_vocab,
+                             .n_vocab = m->n_vocab,
+                             .n_rows = 1};
+    be->probs(be, &a);
+    *row = m->prob;
+    return be->download(be, m->prob, m->prob_d, bytes, err);
 }
 
 static void model_destroy(ls_drafter *d) {
     model_drafter *m = (model_drafter *)d;
     ls_kv_close(ls_engine_kv(d->engine), m->seq);
+    ls_engine_backend(d->engine)->free(ls_engine_backend(d->engine), m->prob_d);
     free(m->cached);
     free(m->prob);
     free(m);
@@ -136,6 +192,7 @@ ls_status ls_drafter_model(ls_engine *engine, ls_drafter **out, ls_err *err) {
     m->base.context = o->context;
     m->base.begin = model_begin;
     m->base.draft = model_draft;
+    m->base.settle = model_settle;
     m->base.probs = model_probs;
     m->base.destroy = model_destroy;
     *out = &m->base;

@@ -4,7 +4,10 @@
  * Exactness   every result of a row is bit for bit what the row would have given alone.
  * Errors      LS_ERR_SHAPE for a row that does not belong; LS_ERR_FULL past the context; nothing is
  *             appended to the cache on error.
- * Memory      taken at create; a pass allocates nothing. The model and the backend are borrowed.
+ * Device      passes, draws, chains and verdicts are put in the backend's order of work and not
+ *             waited for; what asks for numbers in host memory waits.
+ * Memory      taken at create; a pass allocates nothing (a chain that keeps logits does, once). The
+ *             model and the backend are borrowed.
  * Threads     one owner. */
 #ifndef LS_ENGINE_H
 #define LS_ENGINE_H
@@ -16,11 +19,13 @@
 #include "model.h"
 
 #define LS_PASS_ROWS_MAX 1024
+#define LS_CHAIN_MAX 64 /* passes of one chain */
 
 typedef struct ls_engine ls_engine;
 
 typedef struct ls_engine_options {
     int32_t max_rows;    /* most rows of one pass; 0 = 64, at most LS_PASS_ROWS_MAX */
+    int32_t max_want;    /* most of them whose logits are wanted; 0 = 65, at most max_rows */
     int32_t max_seqs;    /* 0 = 1 */
     int32_t context;     /* 0 = the model's */
     int32_t block_rows;  /* 0 = contiguous cache */
@@ -29,6 +34,7 @@ typedef struct ls_engine_options {
     int32_t n_layers;    /* first layers only; 0 = all */
     int32_t n_vocab;     /* tokens that exist (padded vocabularies); 0 = the model's */
     int32_t poison;      /* see kv.h */
+    int32_t eager;       /* launch every pass anew where the device could replay it */
 } ls_engine_options;
 
 /* One token at one position of one sequence. */
@@ -66,10 +72,46 @@ ls_status ls_pass(ls_engine *e, const ls_row *rows, int32_t n, ls_err *err);
 ls_status ls_prefill(ls_engine *e, int32_t seq, const int32_t *token, int32_t n, int32_t pos0,
                      ls_err *err);
 
-/* About the wanted rows [first, first + n) of the last pass. Arrays have n entries, host memory. */
+/* As ls_pass; the tokens of the last n_chain rows are what a chain drew: chain[i].token on the
+ * device (rows[i].token is then any known id). chain: ls_chain_stats of an engine of this backend. */
+ls_status ls_pass_after(ls_engine *e, const ls_row *rows, int32_t n, const ls_row_stats *chain,
+                        int32_t n_chain, ls_err *err);
+
+/* Draws for the wanted rows [first, first + n) of the last pass, and their statistics; they stay on
+ * the device. warp, draw: [n], host memory; NULL: as the last draw left them. */
+ls_status ls_pass_draw(ls_engine *e, int32_t first, int32_t n, const ls_warp *warp,
+                       const ls_draw *draw, int32_t n_top, ls_err *err);
+/* The same, and brings the statistics: [n], host memory. */
 ls_status ls_pass_stats(ls_engine *e, int32_t first, int32_t n, const ls_warp *warp,
                         const ls_draw *draw, int32_t n_top, ls_row_stats *stats, ls_err *err);
 ls_status ls_pass_logits(ls_engine *e, int32_t row, float *dst, ls_err *err); /* [V] */
+/* Judges the drafts of a verify pass, whose row 0 is the last committed token and row i + 1 draft i,
+ * all wanted and drawn. */
+typedef struct ls_accept {
+    ls_accept_kind kind;
+    int32_t n;                 /* drafts */
+    bool chain;                /* they came by ls_pass_after: their statistics are there */
+    const float *chain_logits; /* [n, ld_chain] device; rejection with a chain only */
+    int32_t ld_chain;
+    uint64_t seed;
+    uint32_t sequence, position; /* of draft 0 */
+} ls_accept;
+ls_status ls_pass_accept(ls_engine *e, const ls_accept *how, ls_err *err);
+/* Brings, in one piece, what the round left on the device: the chain's statistics [n_draft], the
+ * verdict (stale unless ls_pass_accept ran), the statistics of wanted rows [0, n). Host memory. */
+ls_status ls_pass_result(ls_engine *e, ls_row_stats *draft, int32_t n_draft,
+                         ls_verdict_set *verdict, ls_row_stats *stats, int32_t n, ls_err *err);
+
+/* A chain: passes of one row whose tokens never visit the host. First ls_kv_reserve for all rows,
+ * then ls_pass with rows of one sequence (the last wanted), then in turns ls_pass_draw(e, 0, 1, ..),
+ * ls_chain_feed, ls_chain_pass. feed: the draw joins the chain and becomes the token of the next
+ * single row; `row` is the drawn row's place in its pass (0 after ls_chain_pass). keep: its logits
+ * are kept too. */
+ls_status ls_chain_feed(ls_engine *e, int32_t row, bool keep, ls_err *err);
+ls_status ls_chain_pass(ls_engine *e, int32_t seq, ls_err *err);
+const ls_row_stats *ls_chain_stats(const ls_engine *e); /* device [LS_CHAIN_MAX] */
+const float *ls_chain_logits(const ls_engine *e); /* device [LS_CHAIN_MAX, n_vocab], or NULL */
+
 /* Warped probabilities of one row, after ls_pass_stats covered it: [n_vocab] */
 ls_status ls_pass_probs(ls_engine *e, int32_t row, const ls_row_stats *stats, float *dst,
                         ls_err *err);
@@ -88,5 +130,8 @@ typedef struct ls_engine_counts {
     size_t weight_bytes;
 } ls_engine_counts;
 ls_engine_counts ls_engine_count(const ls_engine *e);
+/* All that a pass reads in full, on the device: up to cap spans; returns how many there are. Of the
+ * embedding a pass reads a row a token: not among them. */
+int32_t ls_engine_weights(const ls_engine *e, ls_span *out, int32_t cap);
 
 #endif

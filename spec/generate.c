@@ -25,13 +25,18 @@ typedef struct run {
     ls_policy_ctx ctx;
     double draft_sum_us, verify_sum_us[LS_DRAFT_MAX + 1];
     int64_t draft_n, verify_n[LS_DRAFT_MAX + 1];
-    double more_us; /* time of `more` calls inside the draft */
+    double more_us;         /* time of `more` calls inside the draft */
+    ls_verdict_set verdict; /* of a rule that judges on the device */
     int32_t cap_round;
     ls_warp warp[LS_DRAFT_MAX + 1];
     ls_draw draw[LS_DRAFT_MAX + 1];
     ls_row_stats stats[LS_DRAFT_MAX + 1];
+    ls_row_stats drafted[LS_DRAFT_MAX];
     ls_row row[LS_DRAFT_MAX + 1];
 } run;
+
+/* Stamps of a round, in the target's order of work. */
+enum { STAMP_DRAFT, STAMP_VERIFY, STAMP_END };
 
 /* ---- begin ------------------------------------------------------------------------------------ */
 
@@ -91,7 +96,7 @@ static ls_status run_begin(run *r, const ls_gen *g, ls_transcript *t, ls_err *er
     }
     r->rule = g->rule;
     if (!r->rule) {
-        LS_TRY(ls_rule_builtin("exact", ls_engine_backend(g->target), &r->own_rule, err));
+        LS_TRY(ls_rule_builtin("exact", &r->own_rule, err));
         r->rule = r->own_rule;
     }
     r->ctx.n_prompt = g->n_prompt;
@@ -169,30 +174,62 @@ static ls_status draft(run *r, ls_round *round, ls_draft_block *block, ls_err *e
                               .n_top = g->policy ? g->policy->n_top : 0,
                               .more = g->policy && g->policy->more ? ask_more : NULL,
                               .more_self = r};
+    ls_backend *be = ls_engine_backend(g->target);
+    be->stamp(be, STAMP_DRAFT);
     block->n = 0;
     if (job.n > 0)
         LS_TRY(g->drafter->draft(g->drafter, &job, block, err));
-    round->proposed = block->n;
     round->policy_us = (float)(t1 - t0 + r->more_us);
-    round->draft_us = (float)(ls_now_us() - t1 - r->more_us);
     return LS_OK;
 }
 
 /* ---- verify ----------------------------------------------------------------------------------- */
 
-static ls_status verify(run *r, const ls_draft_block *block, ls_round *round, ls_err *err) {
+/* What the device judges, it judges here; whatever the round left there comes back in one piece. */
+static ls_status collect(run *r, ls_draft_block *block, int32_t m, ls_err *err) {
     const ls_gen *g = r->g;
-    const double t0 = ls_now_us();
-    const int32_t m = block->n + 1;
+    const int32_t n_draft = block->pending ? block->n : 0;
+    if (r->rule->accept != LS_ACCEPT_NONE) {
+        const ls_accept how = {.kind = r->rule->accept,
+                               .n = block->n,
+                               .chain = block->chain != NULL,
+                               .chain_logits = block->chain_logits,
+                               .ld_chain = block->ld_chain,
+                               .seed = g->seed,
+                               .sequence = g->sequence,
+                               .position = (uint32_t)r->n};
+        LS_TRY(ls_pass_accept(g->target, &how, err));
+    }
+    ls_backend *be = ls_engine_backend(g->target);
+    be->stamp(be, STAMP_END);
+    LS_TRY(ls_pass_result(g->target, r->drafted, n_draft, &r->verdict, r->stats, m, err));
+    if (block->pending)
+        g->drafter->settle(g->drafter, r->drafted, block);
+    return LS_OK;
+}
+
+static ls_status verify(run *r, ls_draft_block *block, ls_round *round, ls_err *err) {
+    const ls_gen *g = r->g;
+    ls_backend *be = ls_engine_backend(g->target);
+    const int32_t m = block->n + 1, n_chain = block->chain ? block->n : 0;
+    be->stamp(be, STAMP_VERIFY);
     for (int32_t i = 0; i < m; i++) {
-        const int32_t token = i == 0 ? r->token[r->n - 1] : block->token[i - 1];
+        const int32_t token = i == 0           ? r->token[r->n - 1]
+                              : block->pending ? 0
+                                               : block->token[i - 1];
         r->row[i] = ls_row_chain(r->seq, token, r->n - 1 + i, true);
         r->warp[i] = g->warp;
         r->draw[i] = ls_draw_key(g->seed, g->sequence, (uint32_t)(r->n + i), LS_DRAW_TOKEN, 0);
     }
-    LS_TRY(ls_pass(g->target, r->row, m, err));
-    LS_TRY(ls_pass_stats(g->target, 0, m, r->warp, r->draw, r->rule->n_top, r->stats, err));
-    round->verify_us = (float)(ls_now_us() - t0);
+    if (n_chain && ls_engine_backend(g->drafter->engine) != be) /* another order of work */
+        LS_TRY(ls_engine_backend(g->drafter->engine)
+                   ->sync(ls_engine_backend(g->drafter->engine), err));
+    LS_TRY(ls_pass_after(g->target, r->row, m, block->chain, n_chain, err));
+    LS_TRY(ls_pass_draw(g->target, 0, m, r->warp, r->draw, r->rule->n_top, err));
+    LS_TRY(collect(r, block, m, err));
+    round->proposed = block->n;
+    round->draft_us = (float)(be->between(be, STAMP_DRAFT, STAMP_VERIFY) - r->more_us);
+    round->verify_us = (float)be->between(be, STAMP_VERIFY, STAMP_END);
     return LS_OK;
 }
 
@@ -218,6 +255,11 @@ static ls_status judge(run *r, const ls_draft_block *block, int32_t i, ls_verdic
             r->stats[i].flags & LS_ROW_NAN   ? "NaN"
             : r->stats[i].flags & LS_ROW_INF ? "+inf"
                                              : "only -inf");
+    if (r->rule->accept != LS_ACCEPT_NONE) {
+        v->accept = i < r->verdict.n_accept;
+        v->token = v->accept ? block->token[i] : r->verdict.token;
+        return LS_OK;
+    }
     if (r->rule->needs_target && !bonus) {
         LS_TRY(ls_pass_probs(g->target, i, &r->stats[i], r->p_row, err));
         j.p_target = r->p_row;

@@ -1,6 +1,6 @@
 /* lua_module.h - what the files of `require "lockstep"` share: the run, handles, argument tables.
  * Files       lua_module_{args,handle,json}.c serve the others; each of lua_module_{model,policy,
- *             generate,check,stats,data,script}.c brings the functions of one subject.
+ *             generate,check,stats,data,script,kernel,figure}.c brings the functions of one subject.
  * Raising     functions that take a lua_State may raise; what they hold then is freed by the
  *             collector: handles, boxes and Lua values only, never a bare malloc.
  * Messages    "script.lua:12: generate: 'max_new' must be an integer >= 1, got 'x'".
@@ -17,10 +17,17 @@
 
 /* ---- the run (lua_module.c) ------------------------------------------------------------------ */
 
+#define LS_LUA_GPUS 16
+
 typedef struct ls_lua_host {
     const ls_lua_run *run;
     ls_lua *lua;
-    ls_backend *be;  /* for what a rule draws itself; one thread */
+    struct {
+        int32_t device;
+        int profile;
+        ls_backend *be;
+    } gpu[LS_LUA_GPUS]; /* engines of one device and profile share an order of work */
+    int32_t n_gpu;
     bool busy;       /* a generation is under way: its policy and engines are taken */
     bool done;       /* --help was answered: the script ends here, and well */
     bool failed;     /* ls.fail was called */
@@ -41,6 +48,12 @@ void ls_lua_open_check(lua_State *L);
 void ls_lua_open_stats(lua_State *L);
 void ls_lua_open_data(lua_State *L);
 void ls_lua_open_script(lua_State *L);
+void ls_lua_open_kernel(lua_State *L);
+void ls_lua_open_figure(lua_State *L);
+
+/* The script's backend of a GPU and profile, opened when it is first asked for and closed after the
+ * script (lua_module_kernel.c). */
+ls_status ls_lua_gpu(ls_lua_host *host, const ls_device_args *d, ls_backend **out, ls_err *err);
 
 /* Lists in the registry that go into every record: options given, models and devices opened. */
 #define LS_LUA_OPTIONS "lockstep.options"

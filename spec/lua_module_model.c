@@ -200,7 +200,8 @@ static int f_model(lua_State *L) {
 static void engine_drop(ls_lua_obj *o) {
     ls_lua_engine *e = (ls_lua_engine *)o;
     ls_engine_destroy(e->e);
-    ls_backend_destroy(e->be);
+    if (e->own_be)
+        ls_backend_destroy(e->be);
     ls_lua_unref(e->model);
 }
 
@@ -271,21 +272,36 @@ static void engine_about(lua_State *L, ls_lua_engine *e) {
     ls_lua_remember(L, LS_LUA_DEVICES);
 }
 
+/* The backend of an engine: its own on the CPU, the script's on a GPU. */
+static ls_status device_of(ls_lua_host *host, const ls_device_args *d, ls_lua_engine *e,
+                           ls_err *err) {
+    e->own_be = d->device == LS_DEVICE_CPU;
+    if (e->own_be)
+        return ls_device_open(d, &e->be, err);
+    return ls_lua_gpu(host, d, &e->be, err);
+}
+
 /* ls.engine(model [, { ... }]) */
 static int f_engine(lua_State *L) {
-    static const char *const known[] = {"threads",  "simd",  "kv",     "block_rows", "context",
-                                        "max_rows", "chunk", "layers", NULL};
-    static const char *const simds[] = {"auto", "plain", "avx2", NULL};
+    static const char *const known[] = {"device", "profile",    "threads", "simd",
+                                        "kv",     "block_rows", "context", "max_rows",
+                                        "chunk",  "layers",     "eager",   NULL};
+    static const char *const profiles[] = {"ieee", "mma", "cublas", NULL};
+    static const char *const simds[] = {"auto", "plain", "avx2", "avx512", NULL};
     static const char *const kvs[] = {"f32", "bf16", NULL};
-    const ls_lua_host *host = ls_lua_host_of(L);
+    ls_lua_host *host = ls_lua_host_of(L);
     ls_lua_model *m = ls_lua_check(L, 1, &ls_lua_model_class, "engine: argument 1");
     const ls_lua_args a = ls_lua_args_at(L, 2, true, "engine", known);
     ls_err err;
 
     const int32_t n_pos = m->m->config.n_pos, context = n_pos < CONTEXT_MAX ? n_pos : CONTEXT_MAX;
-    const ls_cpu_options cpu = {
-        .n_threads = (int32_t)ls_lua_arg_int(&a, "threads", 1, 1024, host->run->n_threads),
-        .simd = (ls_simd)ls_lua_arg_choice(&a, "simd", simds, (int)host->run->simd)};
+    ls_device_args device = host->run->device;
+    const char *name = ls_lua_arg_string(&a, "device", NULL);
+    if (name && ls_device_parse(name, &device.device, &err) != LS_OK)
+        return ls_lua_bad_err(L, "engine", &err);
+    device.profile = ls_lua_arg_choice(&a, "profile", profiles, device.profile);
+    device.cpu.n_threads = (int32_t)ls_lua_arg_int(&a, "threads", 1, 1024, device.cpu.n_threads);
+    device.cpu.simd = (ls_simd)ls_lua_arg_choice(&a, "simd", simds, (int)device.cpu.simd);
     const ls_engine_options options = {
         .max_rows = (int32_t)ls_lua_arg_int(&a, "max_rows", 1, 4096, 0),
         .context = (int32_t)ls_lua_arg_int(&a, "context", 1, 16777216, context),
@@ -293,12 +309,13 @@ static int f_engine(lua_State *L) {
         .kv_dtype = ls_lua_arg_choice(&a, "kv", kvs, 0) ? LS_BF16 : LS_F32,
         .chunk = chunk_rule(&a),
         .n_layers = (int32_t)ls_lua_arg_int(&a, "layers", 1, m->m->config.n_layers, 0),
-        .n_vocab = m->m->n_token};
+        .n_vocab = m->m->n_token,
+        .eager = ls_lua_arg_bool(&a, "eager", false)};
 
     ls_lua_engine *e = ls_lua_new(L, &ls_lua_engine_class, sizeof *e);
     e->model = m;
     ls_lua_ref(m);
-    if (ls_cpu_create(cpu, &e->be, &err) != LS_OK ||
+    if (device_of(host, &device, e, &err) != LS_OK ||
         ls_engine_create(m->m, e->be, options, &e->e, &err) != LS_OK)
         return ls_lua_bad_err(L, "engine", &err);
     engine_about(L, e);

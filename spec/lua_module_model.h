@@ -18,6 +18,7 @@ typedef struct ls_lua_engine {
     ls_lua_obj base;
     ls_lua_model *model;
     ls_backend *be;
+    bool own_be; /* else the run's: engines of a GPU share it */
     ls_engine *e;
 } ls_lua_engine;
 

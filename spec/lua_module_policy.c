@@ -167,11 +167,11 @@ static bool is_builtin(const char *name) {
 static ls_status make_rule(lua_State *L, const ls_lua_host *host, const ls_lua_script_options *o,
                            ls_rule **out, ls_err *err) {
     if (lua_istable(L, 1))
-        return ls_lua_rule_take(host->lua, 1, o, host->be, out, err);
+        return ls_lua_rule_take(host->lua, 1, o, out, err);
     const char *name = lua_tostring(L, 1);
     if (is_builtin(name) && o->n_option == 0)
-        return ls_rule_builtin(name, host->be, out, err);
-    return ls_lua_rule_load(name, o, host->be, out, err);
+        return ls_rule_builtin(name, out, err);
+    return ls_lua_rule_load(name, o, out, err);
 }
 
 /* ls.rule("exact" | "rejection" | name | path | table [, options]) */

@@ -27,7 +27,6 @@ typedef struct row {
 
 typedef struct lua_rule {
     ls_rule base;
-    ls_rule *builtin; /* the rule that the script picked; then there is no judge */
     ls_lua_script script;
     ls_lua_callback begin, judge;
     ls_view *view;
@@ -165,19 +164,8 @@ static ls_status script_begin(ls_rule *base, ls_err *err) {
     return LS_OK;
 }
 
-static ls_status builtin_judge(ls_rule *base, const ls_judge *j, ls_verdict *v, ls_err *err) {
-    ls_rule *inner = ((lua_rule *)base)->builtin;
-    return inner->judge(inner, j, v, err);
-}
-
-static ls_status builtin_begin(ls_rule *base, ls_err *err) {
-    ls_rule *inner = ((lua_rule *)base)->builtin;
-    return inner->begin ? inner->begin(inner, err) : LS_OK;
-}
-
 static void destroy(ls_rule *base) {
     lua_rule *r = (lua_rule *)base;
-    ls_rule_destroy(r->builtin);
     if (!r->script.owned && r->script.state) {
         lua_State *L = r->script.state->L;
         luaL_unref(L, LUA_REGISTRYINDEX, r->begin.ref);
@@ -223,24 +211,23 @@ static int run_choose(lua_State *L) {
     return 0;
 }
 
-static ls_status pick_builtin(lua_rule *r, const choice *c, ls_backend *be, ls_err *err) {
-    LS_TRY(ls_rule_builtin(c->rule, be, &r->builtin, err));
-    const ls_rule *inner = r->builtin;
-    if (c->kind[0] && strcmp(c->kind, ls_rule_kind_name(inner->kind)) != 0)
+static ls_status pick_builtin(lua_rule *r, const choice *c, ls_err *err) {
+    ls_rule *picked;
+    LS_TRY(ls_rule_builtin(c->rule, &picked, err));
+    r->base = *picked;
+    ls_rule_destroy(picked);
+    if (c->kind[0] && strcmp(c->kind, ls_rule_kind_name(r->base.kind)) != 0)
         return ls_fail(err, LS_ERR_SCRIPT,
                        "kind is '%s', but the rule '%s' is %s (rule '%s', load)", c->kind, c->rule,
-                       ls_rule_kind_name(inner->kind), r->script.name);
-    r->base = *inner;
-    r->base.judge = builtin_judge;
-    r->base.begin = builtin_begin;
+                       ls_rule_kind_name(r->base.kind), r->script.name);
     return LS_OK;
 }
 
-static ls_status settle(lua_rule *r, ls_backend *be, ls_err *err) {
+static ls_status settle(lua_rule *r, ls_err *err) {
     choice c = {.r = r};
     LS_TRY(ls_lua_protect(r->script.state, run_choose, &c, r->script.who, err));
     if (c.rule[0]) {
-        LS_TRY(pick_builtin(r, &c, be, err));
+        LS_TRY(pick_builtin(r, &c, err));
     } else {
         r->base.kind = LS_RULE_LOSSY;
         r->base.needs_target = true;
@@ -263,13 +250,13 @@ static lua_rule *create(ls_err *err) {
     return r;
 }
 
-ls_status ls_lua_rule_load(const char *name, const ls_lua_script_options *options, ls_backend *be,
-                           ls_rule **out, ls_err *err) {
+ls_status ls_lua_rule_load(const char *name, const ls_lua_script_options *options, ls_rule **out,
+                           ls_err *err) {
     lua_rule *r = create(err);
     if (!r)
         return LS_ERR_MEMORY;
     ls_status status = ls_lua_script_load(&r->script, &role, name, options, err);
-    if (status == LS_OK && (status = settle(r, be, err)) != LS_OK)
+    if (status == LS_OK && (status = settle(r, err)) != LS_OK)
         ls_fail_in(err, status, "%s", r->script.path);
     if (status == LS_OK)
         *out = &r->base;
@@ -279,13 +266,13 @@ ls_status ls_lua_rule_load(const char *name, const ls_lua_script_options *option
 }
 
 ls_status ls_lua_rule_take(ls_lua *state, int index, const ls_lua_script_options *options,
-                           ls_backend *be, ls_rule **out, ls_err *err) {
+                           ls_rule **out, ls_err *err) {
     lua_rule *r = create(err);
     if (!r)
         return LS_ERR_MEMORY;
     ls_status status = ls_lua_script_take(&r->script, &role, state, index, options, err);
     if (status == LS_OK)
-        status = settle(r, be, err);
+        status = settle(r, err);
     if (status == LS_OK)
         *out = &r->base;
     else

@@ -7,7 +7,7 @@
  *             token of the vocabulary to stand instead; the drafted token itself means true.
  * A run       begins with a fresh `self`, and a rule from a file with a fresh Lua state.
  * Errors      as in lua_policy.h.
- * Memory      the rule borrows the backend; a rule taken from a state also borrows the state. */
+ * Memory      a rule taken from a state borrows the state. */
 #ifndef LS_LUA_RULE_H
 #define LS_LUA_RULE_H
 
@@ -18,10 +18,10 @@
 extern "C" {
 #endif
 
-ls_status ls_lua_rule_load(const char *name, const ls_lua_script_options *options, ls_backend *be,
-                           ls_rule **out, ls_err *err);
+ls_status ls_lua_rule_load(const char *name, const ls_lua_script_options *options, ls_rule **out,
+                           ls_err *err);
 ls_status ls_lua_rule_take(ls_lua *state, int index, const ls_lua_script_options *options,
-                           ls_backend *be, ls_rule **out, ls_err *err);
+                           ls_rule **out, ls_err *err);
 
 /* As ls_lua_policy_options. */
 const char *ls_lua_rule_options(const ls_rule *rule);

@@ -37,7 +37,6 @@ static ls_status run_in(ls_lua_host *host, const char *text, size_t n, ls_err *e
         .stop = run->stop,
         .self = run->self};
     LS_TRY(ls_sha256_of(text, n, host->digest, err));
-    LS_TRY(ls_cpu_create((ls_cpu_options){.n_threads = 1, .simd = run->simd}, &host->be, err));
     LS_TRY(ls_lua_create(&options, &host->lua, err));
     LS_TRY(ls_lua_module_install(host, err));
     ls_lua_seed(host->lua, run->seed, 0, 0, 0);
@@ -51,8 +50,9 @@ ls_status ls_lua_run_script(const ls_lua_run *run, ls_err *err) {
     size_t n;
     LS_TRY(ls_file_read(run->script, NULL, LS_LUA_FILE_MAX, &text, &n, err));
     const ls_status s = run_in(&host, text, n, err);
-    ls_lua_destroy(host.lua); /* closes what the script left open: before the backend */
-    ls_backend_destroy(host.be);
+    ls_lua_destroy(host.lua); /* closes what the script left open: before the backends */
+    for (int32_t i = 0; i < host.n_gpu; i++)
+        ls_backend_destroy(host.gpu[i].be);
     free(text);
     return s;
 }

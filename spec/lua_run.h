@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "backend.h"
+#include "device.h"
 
 typedef struct ls_lua_run {
     const char *script;     /* path of the .lua file */
@@ -26,10 +26,9 @@ typedef struct ls_lua_run {
     const char *prompt_dir;        /* where prompt sets are found by name; NULL: by path only */
     const char *const *policy_dir; /* where length/NAME.lua and accept/NAME.lua are found */
     int32_t n_policy_dir;
-    int32_t n_threads; /* default of ls.engine; 0 = the backend's */
-    ls_simd simd;      /* default of ls.engine */
-    uint64_t seed;     /* ls.seed, and the default seed of ls.generate */
-    int64_t n_step;    /* Lua instructions the script may spend, 0 = 20 billion */
+    ls_device_args device; /* default of ls.engine */
+    uint64_t seed;         /* ls.seed, and the default seed of ls.generate */
+    int64_t n_step;        /* Lua instructions the script may spend, 0 = 20 billion */
     /* Everything below may be NULL. */
     void *self;
     void (*print)(void *self, const char *text, size_t n); /* standard output, as it comes */

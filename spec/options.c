@@ -71,13 +71,13 @@ static ls_status set(const ls_opt *o, void *base, const char *value, ls_err *err
         return LS_OK;
     }
     case LS_OPT_INT: {
-        int64_t v;
+        int64_t v = 0;
         LS_TRY(ls_parse_int(value, (int64_t)o->min, (int64_t)o->max, &v, err));
         *(int32_t *)field = (int32_t)v;
         return LS_OK;
     }
     case LS_OPT_NUMBER: {
-        double v;
+        double v = 0;
         LS_TRY(ls_parse_number(value, o->min, o->max, &v, err));
         *(float *)field = (float)v;
         return LS_OK;

@@ -33,7 +33,7 @@ typedef enum ls_opt_type {
     LS_OPT_INT,    /* int32_t in [min, max] */
     LS_OPT_NUMBER, /* float in [min, max] */
     LS_OPT_SEED,   /* ls_seed */
-    LS_OPT_CHOICE, /* int: which of the words of `arg`, "auto|plain|avx2", in order */
+    LS_OPT_CHOICE, /* int: which of the words of `arg`, "auto|plain|avx2|avx512", in order */
     LS_OPT_OTHER   /* parse(field, value) */
 } ls_opt_type;
 

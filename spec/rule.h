@@ -42,6 +42,7 @@ struct ls_rule {
     const char *where; /* file or "built in" */
     ls_rule_kind kind;
     bool coupled;                            /* drafts draw with the target's own numbers */
+    ls_accept_kind accept;                   /* judged on the device, all rows at once: no judge */
     bool needs_target, needs_draft;          /* probability rows it reads */
     int32_t n_top;                           /* top tokens it wants of the target's row */
     ls_status (*begin)(ls_rule *, ls_err *); /* a new run; may be NULL */
@@ -57,7 +58,7 @@ static inline const char *ls_rule_kind_name(ls_rule_kind k) {
     return k == LS_RULE_EXACT ? "exact" : k == LS_RULE_LOSSLESS ? "lossless" : "lossy";
 }
 
-/* "exact" or "rejection". The rule borrows the backend for its residual draw. */
-ls_status ls_rule_builtin(const char *name, ls_backend *be, ls_rule **out, ls_err *err);
+/* "exact" or "rejection": the rules of N-ACC. */
+ls_status ls_rule_builtin(const char *name, ls_rule **out, ls_err *err);
 
 #endif

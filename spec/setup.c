@@ -7,6 +7,7 @@
 #include "lua_policy.h"
 #include "lua_rule.h"
 
+#define GPU_ROWS 512 /* of a prompt at once, where a pass of many rows costs little more than one */
 #define CONTEXT_DEFAULT 4096 /* models promise far longer texts than a study's cache should hold */
 #define NGRAM_MIN 1
 #define NGRAM_MAX 3
@@ -14,7 +15,7 @@
 /* ---- option groups --------------------------------------------------------------------------- */
 
 ls_model_args ls_model_args_default(void) {
-    return (ls_model_args){.drafter = LS_USE_MODEL};
+    return (ls_model_args){.drafter = LS_USE_MODEL, .device.device = LS_DEVICE_CPU};
 }
 
 ls_decode_args ls_decode_args_default(void) {
@@ -40,10 +41,18 @@ static const ls_opt model_opts[] = {
      "how attention splits a row's keys: even:MIN:MAX, splits:N\n"
      "or doubling:MIN:MAX (default even:32:64)",
      LS_OPT_OTHER, AT(chunk), 0, 0, ls_parse_chunk},
-    {"threads", "N", "threads (default: all cores); the bits do not depend on it", LS_OPT_INT,
-     AT(threads), 1, 1024, NULL},
-    {"simd", "auto|plain|avx2", "instructions; the bits do not depend on it", LS_OPT_CHOICE,
-     AT(simd), 0, 0, NULL},
+    {"device", "NAME", "cpu (default), cuda or cuda:N", LS_OPT_OTHER, AT(device.device), 0, 0,
+     ls_parse_device},
+    {"profile", "ieee|mma|cublas",
+     "arithmetic: ieee (the same bits on every device), mma (tensor\n"
+     "cores), cublas (the conventional engine, which promises nothing)",
+     LS_OPT_CHOICE, AT(device.profile), 0, 0, NULL},
+    {"eager", NULL, "launch every pass anew; by default a GPU replays recorded ones", LS_OPT_FLAG,
+     AT(eager), 0, 0, NULL},
+    {"threads", "N", "threads of the CPU (default: all cores); the bits do not depend on it",
+     LS_OPT_INT, AT(device.cpu.n_threads), 1, 1024, NULL},
+    {"simd", "auto|plain|avx2|avx512", "instructions of the CPU; the bits do not depend on it",
+     LS_OPT_CHOICE, AT(device.cpu.simd), 0, 0, NULL},
 };
 #undef AT
 
@@ -78,6 +87,10 @@ ls_opt_group ls_model_group(ls_model_args *a) {
 
 ls_opt_group ls_decode_group(ls_decode_args *a) {
     return (ls_opt_group){"Decoding", decode_opts, sizeof decode_opts / sizeof *decode_opts, a};
+}
+
+ls_status ls_parse_device(void *field, const char *value, ls_err *err) {
+    return ls_device_parse(value, field, err);
 }
 
 ls_status ls_parse_chunk(void *field, const char *value, ls_err *err) {
@@ -123,11 +136,13 @@ static ls_status open_engine(const ls_setup *s, const ls_model *m, const ls_mode
     /* a model that drafts may know shorter texts: it stops drafting there, and that is all */
     if (context > m->config.n_pos && (!a->context || m == s->draft))
         context = m->config.n_pos;
-    const ls_engine_options o = {.context = context,
+    const ls_engine_options o = {.max_rows = a->device.device == LS_DEVICE_CPU ? 0 : GPU_ROWS,
+                                 .context = context,
                                  .block_rows = a->block_rows,
                                  .kv_dtype = a->kv == 1 ? LS_BF16 : LS_F32,
                                  .chunk = a->chunk,
-                                 .n_vocab = s->n_vocab};
+                                 .n_vocab = s->n_vocab,
+                                 .eager = a->eager};
     return ls_engine_create(m, s->be, o, out, err);
 }
 
@@ -149,8 +164,7 @@ static ls_status open_drafter(const ls_model_args *a, ls_setup *s, ls_err *err) 
 static ls_status open_all(const ls_model_args *a, ls_setup *s, ls_err *err) {
     LS_TRY(ls_places_find(&s->places, err));
     LS_TRY(open_models(a, s, err));
-    const ls_cpu_options cpu = {.n_threads = a->threads, .simd = (ls_simd)a->simd};
-    LS_TRY(ls_cpu_create(cpu, &s->be, err));
+    LS_TRY(ls_device_open(&a->device, &s->be, err));
     LS_TRY(open_engine(s, s->target, a, &s->engine, err));
     return open_drafter(a, s, err);
 }
@@ -248,7 +262,7 @@ static ls_status split_name(const char *text, char name[256], const char **rest,
 ls_status ls_setup_policy(const ls_setup *s, const char *text, const ls_list *option,
                           ls_policy **out, char options[256], ls_err *err) {
     char name[256];
-    const char *rest;
+    const char *rest = NULL;
     LS_TRY(split_name(text, name, &rest, err));
     if (strcmp(name, "fixed") == 0 && rest && !strchr(rest, '=')) {
         int64_t n;
@@ -269,11 +283,11 @@ ls_status ls_setup_policy(const ls_setup *s, const char *text, const ls_list *op
 
 ls_status ls_setup_rule(const ls_setup *s, const char *text, ls_rule **out, ls_err *err) {
     if (strcmp(text, "exact") == 0 || strcmp(text, "rejection") == 0)
-        return ls_rule_builtin(text, s->be, out, err);
+        return ls_rule_builtin(text, out, err);
     char name[256];
-    const char *rest;
+    const char *rest = NULL;
     script_args a;
     LS_TRY(split_name(text, name, &rest, err));
     LS_TRY(script_options(s, rest, NULL, &a, err));
-    return ls_lua_rule_load(name, &a.lua, s->be, out, err);
+    return ls_lua_rule_load(name, &a.lua, out, err);
 }

@@ -9,6 +9,7 @@
 #define LS_SETUP_H
 
 #include "chunk_text.h"
+#include "device.h"
 #include "drafter.h"
 #include "engine.h"
 #include "options.h"
@@ -21,9 +22,10 @@ enum { LS_USE_MODEL = 0, LS_USE_NGRAM, LS_USE_GARBAGE, LS_USE_NONE };
 typedef struct ls_model_args {
     const char *target, *draft;
     int drafter; /* LS_USE_ */
-    int32_t context, threads, block_rows;
-    int simd;            /* ls_simd */
-    int kv;              /* ls_dtype */
+    int32_t context, block_rows;
+    ls_device_args device;
+    int kv; /* ls_dtype */
+    bool eager;
     ls_chunk_rule chunk; /* zero: the engine's */
     bool no_tokenizer;   /* not an option: for commands that read no text */
 } ls_model_args;
@@ -68,6 +70,8 @@ ls_status ls_setup_rule(const ls_setup *s, const char *text, ls_rule **out, ls_e
 
 /* A seed nobody chose; small enough to be read aloud. */
 ls_status ls_fresh_seed(ls_seed *seed, ls_err *err);
+/* "cpu", "cuda", "cuda:1" */
+ls_status ls_parse_device(void *field, const char *value, ls_err *err);
 /* "even:32:64", "splits:4", "doubling:32:64" */
 ls_status ls_parse_chunk(void *field, const char *value, ls_err *err);
 

@@ -1,0 +1,475 @@
+/* pass.c - the row pass of engine.h: tables, launches, recorded graphs, and what a pass found. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine_impl.h"
+
+/* ---- the rows of a pass ----------------------------------------------------------------------- */
+
+static ls_status check_tree_row(const ls_row *r, int32_t i, ls_err *err) {
+    bool ok = r->n_prefix >= 0 && r->n_anc >= 1 && r->n_prefix <= r->index &&
+              r->anc[r->n_anc - 1] == r->index;
+    for (int32_t a = 0; ok && a < r->n_anc; a++)
+        ok = r->anc[a] >= r->n_prefix && (a == 0 || r->anc[a] > r->anc[a - 1]);
+    return ok ? LS_OK
+              : ls_fail(
+                    err, LS_ERR_SHAPE,
+                    "pass: row %d: ancestors must ascend from the prefix of %d to its own index %d",
+                    i, r->n_prefix, r->index);
+}
+
+/* Every row belongs: open sequence, known token, next free index, ancestors that exist. */
+static ls_status check_rows(ls_engine *e, const ls_row *rows, int32_t n, ls_err *err) {
+    if (n < 1 || n > e->o.max_rows)
+        return ls_fail(err, LS_ERR_SHAPE, "pass: %d rows, from 1 to %d fit", n, e->o.max_rows);
+    for (int32_t s = 0; s < e->o.max_seqs; s++) {
+        e->seq_next[s] = ls_kv_len(e->kv, s);
+        e->seq_table[s] = -1;
+    }
+    int32_t n_want = 0;
+    for (int32_t i = 0; i < n; i++)
+        n_want += rows[i].want;
+    if (n_want > e->o.max_want)
+        return ls_fail(err, LS_ERR_SHAPE, "pass: logits of %d rows are wanted, %d fit", n_want,
+                       e->o.max_want);
+    for (int32_t i = 0; i < n; i++) {
+        const ls_row *r = &rows[i];
+        if (r->seq < 0 || r->seq >= e->o.max_seqs || e->seq_next[r->seq] < 0)
+            return ls_fail(err, LS_ERR_STATE, "pass: row %d: sequence %d is not open", i, r->seq);
+        if (r->token < 0 || r->token >= e->embed.n_out)
+            return ls_fail(err, LS_ERR_INPUT,
+                           "pass: row %d: token %d is outside the vocabulary of %d", i, r->token,
+                           e->embed.n_out);
+        if (r->pos < 0 || r->pos >= e->o.context)
+            return ls_fail(err, LS_ERR_FULL, "pass: row %d: position %d is past the context of %d",
+                           i, r->pos, e->o.context);
+        if (r->index != e->seq_next[r->seq]++)
+            return ls_fail(err, LS_ERR_SHAPE, "pass: row %d: index %d, the next free one is %d", i,
+                           r->index, e->seq_next[r->seq] - 1);
+        if (r->anc)
+            LS_TRY(check_tree_row(r, i, err));
+    }
+    for (int32_t s = 0; s < e->o.max_seqs; s++)
+        if (e->seq_next[s] > ls_kv_len(e->kv, s))
+            LS_TRY(ls_kv_reserve(e->kv, s, e->seq_next[s], err));
+    return LS_OK;
+}
+
+/* Fills the host tables; true when some row is a tree row. */
+static bool fill_tables(ls_engine *e, const ls_row *rows, int32_t n) {
+    row_tables *t = &e->h;
+    bool tree = false;
+    int32_t n_table = 0;
+    e->n_want = 0;
+    *t->at = 0;
+    for (int32_t i = 0; i < n; i++) {
+        const ls_row *r = &rows[i];
+        t->token[i] = r->token;
+        t->pos[i] = r->pos;
+        t->slot[i] = ls_kv_slot(e->kv, r->seq, r->index);
+        t->length[i] = r->anc ? r->n_prefix + r->n_anc : r->index + 1;
+        t->base[i] = ls_kv_base(e->kv, r->seq);
+        t->prefix[i] = r->anc ? r->n_prefix : INT32_MAX;
+        tree = tree || r->anc;
+        for (int32_t a = 0; r->anc && a < r->n_anc; a++)
+            t->anc[(size_t)i * (size_t)e->o.max_rows + (size_t)a] = r->anc[a];
+        if (r->want)
+            t->want[e->n_want++] = i;
+        if (!e->o.block_rows)
+            continue;
+        int32_t len;
+        const int32_t *table = ls_kv_table(e->kv, r->seq, &len);
+        if (e->seq_table[r->seq] < 0) {
+            memcpy(t->table + n_table, table, (size_t)len * sizeof *table);
+            e->seq_table[r->seq] = n_table;
+            n_table += len;
+        }
+        t->table_at[i] = e->seq_table[r->seq];
+        t->table_len[i] = len;
+    }
+    return tree;
+}
+
+static ls_locator locator(const ls_engine *e, bool tree) {
+    ls_locator loc = {.n_slots = ls_kv_slots(e->kv), .block_rows = e->o.block_rows};
+    if (e->o.block_rows)
+        loc.table = e->d.table, loc.table_at = e->d.table_at, loc.table_len = e->d.table_len;
+    else
+        loc.base = e->d.base;
+    if (tree)
+        loc.prefix = e->d.prefix, loc.anc = e->d.anc, loc.ld_anc = e->o.max_rows;
+    return loc;
+}
+
+/* ---- the pass --------------------------------------------------------------------------------- */
+
+static ls_status traced(ls_engine *e, int32_t layer, const char *op, const void *data,
+                        int32_t n_rows, int32_t dim, ls_err *err) {
+    if (!e->trace)
+        return LS_OK;
+    const size_t bytes = (size_t)n_rows * (size_t)dim * sizeof(float);
+    float *buf = realloc(e->trace_buf, bytes ? bytes : 1);
+    if (!buf)
+        return ls_fail(err, LS_ERR_MEMORY, "trace: out of memory");
+    e->trace_buf = buf;
+    LS_TRY(e->be->sync(e->be, err));
+    LS_TRY(e->be->download(e->be, buf, data, bytes, err));
+    e->trace->fn(e->trace->self, layer, op, buf, n_rows, dim);
+    return LS_OK;
+}
+
+static ls_linear_args linear_of(ls_mat w, const void *x, void *y, const void *add, int32_t n) {
+    return (ls_linear_args){.w = w, .x = x, .y = y, .add = add, .n_rows = n};
+}
+
+static void linear(ls_engine *e, ls_mat w, const void *x, void *y, const void *add, int32_t n) {
+    const ls_linear_args a = linear_of(w, x, y, add, n);
+    e->be->linear(e->be, &a);
+}
+
+static void rmsnorm(ls_engine *e, ls_vec w, const void *x, void *y, int32_t n) {
+    const ls_rmsnorm_args a = {.x = x,
+                               .w = w.data,
+                               .w_dtype = w.dtype,
+                               .y = y,
+                               .eps = e->model->config.rms_eps,
+                               .n_rows = n,
+                               .dim = e->dim};
+    e->be->rmsnorm(e->be, &a);
+}
+
+static ls_status attention(ls_engine *e, int32_t l, const ls_locator *loc, int32_t n, ls_err *err) {
+    const int32_t he = e->n_heads * e->head_dim, ge = e->n_kv * e->head_dim;
+    const dev_layer *w = &e->layer[l];
+    rmsnorm(e, w->attn_norm, e->x, e->normed, n);
+    LS_TRY(traced(e, l, "attn_norm", e->normed, n, e->dim, err));
+    const ls_linear_args qkv[] = {linear_of(w->q, e->normed, e->q, NULL, n),
+                                  linear_of(w->k, e->normed, e->k, NULL, n),
+                                  linear_of(w->v, e->normed, e->v, NULL, n)};
+    e->be->linears(e->be, qkv, 3);
+    LS_TRY(traced(e, l, "q_proj", e->q, n, he, err));
+    LS_TRY(traced(e, l, "k_proj", e->k, n, ge, err));
+    LS_TRY(traced(e, l, "v_proj", e->v, n, ge, err));
+    const ls_rope_args rope = {.q = e->q,
+                               .k = e->k,
+                               .pos = e->d.pos,
+                               .cos = e->cos,
+                               .sin = e->sin,
+                               .n_rows = n,
+                               .n_heads = e->n_heads,
+                               .n_kv = e->n_kv,
+                               .head_dim = e->head_dim,
+                               .n_pos = e->o.context};
+    e->be->rope(e->be, &rope);
+    LS_TRY(traced(e, l, "rope_q", e->q, n, he, err));
+    LS_TRY(traced(e, l, "rope_k", e->k, n, ge, err));
+    const ls_kv_store_args store = {.k = e->k,
+                                    .v = e->v,
+                                    .k_pool = ls_kv_pool_k(e->kv, l),
+                                    .v_pool = ls_kv_pool_v(e->kv, l),
+                                    .slot = e->d.slot,
+                                    .kv_dtype = e->o.kv_dtype,
+                                    .n_rows = n,
+                                    .n_kv = e->n_kv,
+                                    .head_dim = e->head_dim,
+                                    .n_slots = loc->n_slots};
+    e->be->kv_store(e->be, &store);
+    const ls_attn_args attn = {.q = e->q,
+                               .k_pool = store.k_pool,
+                               .v_pool = store.v_pool,
+                               .kv_dtype = e->o.kv_dtype,
+                               .loc = *loc,
+                               .length = e->d.length,
+                               .rule = e->o.chunk,
+                               .max_chunks = e->max_chunks,
+                               .part = e->part,
+                               .out = e->att,
+                               .scale = e->scale,
+                               .n_rows = n,
+                               .n_heads = e->n_heads,
+                               .n_kv = e->n_kv,
+                               .head_dim = e->head_dim};
+    e->be->attn(e->be, &attn);
+    LS_TRY(traced(e, l, "attention", e->att, n, he, err));
+    linear(e, w->o, e->att, e->x, e->x, n);
+    return traced(e, l, "o_proj", e->x, n, e->dim, err);
+}
+
+static ls_status feed_forward(ls_engine *e, int32_t l, int32_t n, ls_err *err) {
+    const dev_layer *w = &e->layer[l];
+    rmsnorm(e, w->ffn_norm, e->x, e->normed, n);
+    LS_TRY(traced(e, l, "ffn_norm", e->normed, n, e->dim, err));
+    const ls_linear_args both[] = {linear_of(w->gate, e->normed, e->gate, NULL, n),
+                                   linear_of(w->up, e->normed, e->up, NULL, n)};
+    e->be->linears(e->be, both, 2);
+    LS_TRY(traced(e, l, "gate_proj", e->gate, n, e->ffn, err));
+    LS_TRY(traced(e, l, "up_proj", e->up, n, e->ffn, err));
+    const ls_silu_mul_args silu = {
+        .gate = e->gate, .up = e->up, .h = e->gate, .n_rows = n, .dim = e->ffn};
+    e->be->silu_mul(e->be, &silu);
+    LS_TRY(traced(e, l, "silu_mul", e->gate, n, e->ffn, err));
+    linear(e, w->down, e->gate, e->x, e->x, n);
+    return traced(e, l, "down_proj", e->x, n, e->dim, err);
+}
+
+static ls_status head(ls_engine *e, ls_err *err) {
+    if (e->n_want == 0)
+        return LS_OK;
+    const ls_gather_args gather = {
+        .x = e->x, .index = e->d.want, .y = e->wanted, .n = e->n_want, .dim = e->dim};
+    e->be->gather(e->be, &gather);
+    rmsnorm(e, e->norm, e->wanted, e->wanted, e->n_want);
+    LS_TRY(traced(e, -1, "final_norm", e->wanted, e->n_want, e->dim, err));
+    linear(e, e->head, e->wanted, e->logits, NULL, e->n_want);
+    return traced(e, -1, "head", e->logits, e->n_want, e->o.n_vocab, err);
+}
+
+/* All launches of a pass; the tables are on the device. */
+static ls_status launch(ls_engine *e, bool tree, int32_t n, ls_err *err) {
+    const ls_locator loc = locator(e, tree);
+    const ls_embed_args embed = {.table = e->embed, .token = e->d.token, .x = e->x, .n_rows = n};
+    e->be->embed(e->be, &embed);
+    LS_TRY(traced(e, -1, "embed", e->x, n, e->dim, err));
+    for (int32_t l = 0; l < e->o.n_layers; l++) {
+        LS_TRY(attention(e, l, &loc, n, err));
+        LS_TRY(feed_forward(e, l, n, err));
+    }
+    return head(e, err);
+}
+
+static ls_status record(ls_engine *e, recorded *r, ls_err *err) {
+    if (r->graph)
+        e->be->graph_free(e->be, r->graph);
+    r->graph = NULL;
+    LS_TRY(e->be->record(e->be, err));
+    const ls_status s = launch(e, r->tree, r->n_rows, err);
+    const ls_status end = e->be->record_end(e->be, &r->graph, s == LS_OK ? err : NULL);
+    return s != LS_OK ? s : end;
+}
+
+/* Passes that give logits come again and again: their launches are recorded once and replayed. */
+static ls_status run(ls_engine *e, bool tree, int32_t n, ls_err *err) {
+    if (!e->be->record || e->o.eager || e->trace || e->n_want == 0)
+        return launch(e, tree, n, err);
+    const int32_t known = e->n_graph < LS_GRAPHS ? e->n_graph : LS_GRAPHS;
+    recorded *r = NULL;
+    for (int32_t i = 0; i < known && !r; i++)
+        if (e->graph[i].n_rows == n && e->graph[i].n_want == e->n_want && e->graph[i].tree == tree)
+            r = &e->graph[i];
+    if (!r) {
+        r = &e->graph[e->n_graph++ % LS_GRAPHS];
+        r->n_rows = n, r->n_want = e->n_want, r->tree = tree;
+        const ls_status s = record(e, r, err);
+        if (s != LS_OK) {
+            r->n_rows = 0;
+            return s;
+        }
+    }
+    return e->be->replay(e->be, r->graph, err);
+}
+
+static ls_status ran(ls_engine *e, int32_t n, ls_err *err) {
+    e->count.n_pass++;
+    e->count.n_row += n;
+    return e->be->status(e->be, err);
+}
+
+ls_status ls_pass_after(ls_engine *e, const ls_row *rows, int32_t n, const ls_row_stats *chain,
+                        int32_t n_chain, ls_err *err) {
+    if (n_chain < 0 || n_chain >= n || n_chain > LS_CHAIN_MAX)
+        return ls_fail(err, LS_ERR_SHAPE, "pass: %d of %d rows from a chain", n_chain, n);
+    LS_TRY(check_rows(e, rows, n, err));
+    const bool tree = fill_tables(e, rows, n);
+    const size_t used =
+        tree ? e->tables_bytes : (size_t)((char *)e->h.anc - (char *)e->host_tables);
+    LS_TRY(e->be->upload(e->be, e->dev_tables, e->host_tables, used, err));
+    if (n_chain) {
+        const ls_take_args take = {.chain = chain,
+                                   .token = e->d.token + (n - n_chain),
+                                   .copy = e->result->draft,
+                                   .n = n_chain};
+        e->be->take(e->be, &take);
+    }
+    LS_TRY(run(e, tree, n, err));
+    LS_TRY(ran(e, n, err));
+    for (int32_t i = 0; i < n; i++)
+        ls_kv_append(e->kv, rows[i].seq, rows[i].index + 1);
+    return LS_OK;
+}
+
+ls_status ls_pass(ls_engine *e, const ls_row *rows, int32_t n, ls_err *err) {
+    return ls_pass_after(e, rows, n, NULL, 0, err);
+}
+
+ls_status ls_prefill(ls_engine *e, int32_t seq, const int32_t *token, int32_t n, int32_t pos0,
+                     ls_err *err) {
+    ls_row *rows = malloc((size_t)e->o.max_rows * sizeof *rows);
+    if (!rows)
+        return ls_fail(err, LS_ERR_MEMORY, "prefill: out of memory");
+    ls_status s = LS_OK;
+    for (int32_t at = 0; s == LS_OK && at < n; at += e->o.max_rows) {
+        const int32_t m = n - at < e->o.max_rows ? n - at : e->o.max_rows;
+        for (int32_t i = 0; i < m; i++)
+            rows[i] = ls_row_chain(seq, token[at + i], pos0 + at + i, false);
+        s = ls_pass(e, rows, m, err);
+    }
+    free(rows);
+    return s;
+}
+
+/* ---- what the last pass found ------------------------------------------------------------------ */
+
+static ls_status check_wanted(const ls_engine *e, int32_t first, int32_t n, ls_err *err) {
+    return first >= 0 && n >= 1 && n <= e->n_want - first
+               ? LS_OK
+               : ls_fail(err, LS_ERR_STATE, "pass: logits %d..%d were asked for, %d are there",
+                         first, first + n - 1, e->n_want);
+}
+
+ls_status ls_pass_draw(ls_engine *e, int32_t first, int32_t n, const ls_warp *warp,
+                       const ls_draw *draw, int32_t n_top, ls_err *err) {
+    ls_backend *be = e->be;
+    LS_TRY(check_wanted(e, first, n, err));
+    if (warp)
+        LS_TRY(be->upload(be, e->warp, warp, (size_t)n * sizeof *warp, err));
+    if (draw)
+        LS_TRY(be->upload(be, e->draw, draw, (size_t)n * sizeof *draw, err));
+    const ls_stats_args a = {.logits =
+                                 (const float *)e->logits + (size_t)first * (size_t)e->o.n_vocab,
+                             .ld_logits = e->o.n_vocab,
+                             .n_vocab = e->o.n_vocab,
+                             .warp = e->warp,
+                             .draw = e->draw,
+                             .n_top = n_top,
+                             .stats = e->result->stats + first,
+                             .n_rows = n};
+    be->stats(be, &a);
+    return be->status(be, err);
+}
+
+ls_status ls_pass_stats(ls_engine *e, int32_t first, int32_t n, const ls_warp *warp,
+                        const ls_draw *draw, int32_t n_top, ls_row_stats *stats, ls_err *err) {
+    LS_TRY(ls_pass_draw(e, first, n, warp, draw, n_top, err));
+    return e->be->download(e->be, stats, e->result->stats + first, (size_t)n * sizeof *stats, err);
+}
+
+ls_status ls_pass_accept(ls_engine *e, const ls_accept *how, ls_err *err) {
+    LS_TRY(check_wanted(e, 0, how->n + 1, err));
+    const ls_accept_args a = {.kind = how->kind,
+                              .token = e->d.token + 1,
+                              .target = e->result->stats,
+                              .draft = how->chain ? e->result->draft : NULL,
+                              .logits = e->logits,
+                              .draft_logits = how->chain_logits,
+                              .weight = e->prob,
+                              .out = &e->result->verdict,
+                              .ld_logits = e->o.n_vocab,
+                              .ld_draft = how->ld_chain,
+                              .n_vocab = e->o.n_vocab,
+                              .n = how->n,
+                              .seed = how->seed,
+                              .sequence = how->sequence,
+                              .position = how->position};
+    e->be->accept(e->be, &a);
+    return e->be->status(e->be, err);
+}
+
+ls_status ls_pass_result(ls_engine *e, ls_row_stats *draft, int32_t n_draft,
+                         ls_verdict_set *verdict, ls_row_stats *stats, int32_t n, ls_err *err) {
+    LS_TRY(check_wanted(e, 0, n, err));
+    ls_result *h = e->result_host;
+    /* from the drafts, or from the verdict on, to the last row: one piece */
+    const size_t from = n_draft ? 0 : offsetof(ls_result, verdict);
+    const size_t to = offsetof(ls_result, stats) + (size_t)n * sizeof *stats;
+    LS_TRY(
+        e->be->download(e->be, (char *)h + from, (const char *)e->result + from, to - from, err));
+    if (n_draft)
+        memcpy(draft, h->draft, (size_t)n_draft * sizeof *draft);
+    *verdict = h->verdict;
+    memcpy(stats, (const char *)h + offsetof(ls_result, stats), (size_t)n * sizeof *stats);
+    return LS_OK;
+}
+
+ls_status ls_pass_logits(ls_engine *e, int32_t row, float *dst, ls_err *err) {
+    LS_TRY(check_wanted(e, row, 1, err));
+    const size_t v = (size_t)e->o.n_vocab;
+    return e->be->download(e->be, dst, (const float *)e->logits + (size_t)row * v, v * sizeof *dst,
+                           err);
+}
+
+ls_status ls_pass_probs(ls_engine *e, int32_t row, const ls_row_stats *stats, float *dst,
+                        ls_err *err) {
+    ls_backend *be = e->be;
+    LS_TRY(check_wanted(e, row, 1, err));
+    ls_row_stats *stats_d = e->result->stats + row;
+    LS_TRY(be->upload(be, stats_d, stats, sizeof *stats, err));
+    const ls_probs_args a = {.logits =
+                                 (const float *)e->logits + (size_t)row * (size_t)e->o.n_vocab,
+                             .stats = stats_d,
+                             .prob = e->prob,
+                             .ld_logits = e->o.n_vocab,
+                             .n_vocab = e->o.n_vocab,
+                             .n_rows = 1};
+    be->probs(be, &a);
+    return be->download(be, dst, e->prob, (size_t)e->o.n_vocab * sizeof *dst, err);
+}
+
+/* ---- chains ------------------------------------------------------------------------------------ */
+
+ls_status ls_chain_feed(ls_engine *e, int32_t row, bool keep, ls_err *err) {
+    ls_backend *be = e->be;
+    if (keep && !e->chain_logits) {
+        void *d;
+        LS_TRY(be->alloc(be, LS_CHAIN_MAX * (size_t)e->o.n_vocab * sizeof(float), &d, err));
+        e->chain_logits = d;
+    }
+    if (keep) {
+        const ls_keep_args a = {.x = e->logits,
+                                .at = e->d.at,
+                                .y = e->chain_logits,
+                                .n = LS_CHAIN_MAX,
+                                .dim = e->o.n_vocab};
+        be->keep(be, &a);
+    }
+    const ls_feed_args a = {.stats = e->result->stats,
+                            .chain = e->chain,
+                            .at = e->d.at,
+                            .token = e->d.token,
+                            .pos = e->d.pos,
+                            .slot = e->d.slot,
+                            .length = e->d.length,
+                            .loc = locator(e, false),
+                            .draw = e->draw,
+                            .row = row,
+                            .n = LS_CHAIN_MAX};
+    be->feed(be, &a);
+    return be->status(be, err);
+}
+
+ls_status ls_chain_pass(ls_engine *e, int32_t seq, ls_err *err) {
+    const int32_t index = ls_kv_len(e->kv, seq);
+    if (index < 0 || ls_kv_slot(e->kv, seq, index) < 0 || index >= e->o.context)
+        return ls_fail(err, LS_ERR_FULL, "chain: row %d of sequence %d was not reserved", index,
+                       seq);
+    /* the wanted row of a single-row pass is row 0 */
+    if (e->h.want[0] != 0 || e->n_want != 1) {
+        e->n_want = 1;
+        e->h.want[0] = 0;
+        LS_TRY(e->be->upload(e->be, e->d.want, e->h.want, sizeof(int32_t), err));
+    }
+    LS_TRY(run(e, false, 1, err));
+    LS_TRY(ran(e, 1, err));
+    ls_kv_append(e->kv, seq, index + 1);
+    return LS_OK;
+}
+
+const ls_row_stats *ls_chain_stats(const ls_engine *e) {
+    return e->chain;
+}
+const float *ls_chain_logits(const ls_engine *e) {
+    return e->chain_logits;
+}
+
+void ls_engine_trace(ls_engine *e, const ls_trace *trace) {
+    e->trace = trace;
+}
