@@ -58,6 +58,8 @@ static int open_module(lua_State *L) {
     ls_lua_open_check(L);
     ls_lua_open_stats(L);
     ls_lua_open_data(L);
+    ls_lua_open_kernel(L);
+    ls_lua_open_figure(L);
     lua_pushstring(L, LS_VERSION);
     lua_setfield(L, -2, "version");
     lua_pushinteger(L, (lua_Integer)host->run->seed);
