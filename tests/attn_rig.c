@@ -44,6 +44,14 @@ ar_layout ar_contiguous(const ar_case *c, int n_rows, int offset) {
     return l;
 }
 
+static bool coprime(int a, int b) {
+    while (b) {
+        const int rest = a % b;
+        a = b, b = rest;
+    }
+    return a == 1;
+}
+
 ar_layout ar_paged(const ar_case *c, int n_rows, int block_rows) {
     const int used = (c->T + block_rows - 1) / block_rows, all = used + 2;
     ar_layout l = layout(c, n_rows, all * block_rows);
@@ -53,7 +61,7 @@ ar_layout ar_paged(const ar_case *c, int n_rows, int block_rows) {
     l.table_len = numbers((size_t)n_rows);
     /* a permutation of 0 .. all - 1 by a step that shares no factor with it */
     int step = 7;
-    while (all % step == 0)
+    while (!coprime(all, step))
         step += 2;
     for (int b = 0; b < used; b++)
         l.table[b] = (int32_t)(((int64_t)b * step + 1) % all);
@@ -99,7 +107,7 @@ void ar_run(ls_backend *be, const ar_case *c, const ar_layout *l, ls_chunk_rule 
                          l->anc,  l->ld_anc, l->block_rows, l->n_slots};
     a.length = length, a.rule = rule, a.max_chunks = chunks, a.part = part, a.out = out;
     a.scale = c->scale, a.n_rows = n_rows, a.n_heads = c->H, a.n_kv = c->G, a.head_dim = c->E;
-    be->attn(be, &a);
+    kr_attn(be, &a);
     kr_sync(be);
     free(part);
 }

@@ -61,11 +61,36 @@ double kr_value(const void *p, size_t i, ls_dtype t) {
 }
 
 ls_backend *kr_backend(ls_simd simd, int n_threads) {
-    ls_backend *be = NULL;
+    return rig_backend_on(rig_device_chosen(), (ls_cpu_options){n_threads, simd});
+}
+
+ls_backend *kr_cpu(ls_simd simd, int n_threads) {
+    return rig_backend_on(RIG_CPU, (ls_cpu_options){n_threads, simd});
+}
+
+const ls_cpu_bodies *kr_bodies(ls_simd simd) {
+    ls_backend *be;
     ls_err err;
-    if (ls_cpu_create((ls_cpu_options){.n_threads = n_threads, .simd = simd}, &be, &err) != LS_OK)
-        fail_msg("%s", err.msg);
-    return be;
+    if (ls_cpu_create((ls_cpu_options){1, simd}, &be, &err) != LS_OK)
+        return NULL;
+    const ls_cpu_bodies *bodies = &ls_cpu_plain;
+#if defined(__x86_64__)
+    if (strstr(be->device, ", avx2,"))
+        bodies = &ls_cpu_avx2;
+    if (strstr(be->device, ", avx512,"))
+        bodies = &ls_cpu_avx512;
+#endif
+    ls_backend_destroy(be);
+    return bodies;
+}
+
+int kr_forms(ls_backend *form[KR_FORMS]) {
+    static const ls_simd kinds[KR_FORMS] = {LS_SIMD_PLAIN, LS_SIMD_AVX2, LS_SIMD_AVX512};
+    int n = 0;
+    for (int i = 0; i < KR_FORMS; i++)
+        if (kr_bodies(kinds[i]))
+            form[n++] = kr_cpu(kinds[i], 1);
+    return n;
 }
 
 void kr_sync(ls_backend *be) {

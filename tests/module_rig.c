@@ -107,7 +107,7 @@ ls_status ls_module_run_file(ls_module_rig *r, const char *path, int n, const ch
                             .prompt_dir = r->dir,
                             .policy_dir = policies,
                             .n_policy_dir = 1,
-                            .n_threads = 1,
+                            .device = {.device = LS_DEVICE_CPU, .cpu.n_threads = 1},
                             .seed = 1,
                             .n_step = r->n_step,
                             .self = r,

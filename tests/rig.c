@@ -5,11 +5,20 @@
 #include <stdlib.h>
 #include <string.h>
 
+ls_backend *rig_backend(ls_cpu_options cpu) {
+    return rig_backend_on(rig_device_chosen(), cpu);
+}
+
 void ls_rig_open(ls_rig *r, const char *dir, ls_cpu_options cpu, ls_engine_options options) {
+    ls_rig_open_on(r, rig_device_chosen(), dir, cpu, options);
+}
+
+void ls_rig_open_on(ls_rig *r, rig_device where, const char *dir, ls_cpu_options cpu,
+                    ls_engine_options options) {
     ls_err err;
     memset(r, 0, sizeof *r);
     options.poison = 1;
-    OK(ls_cpu_create(cpu, &r->be, &err), &err);
+    r->be = rig_backend_on(where, cpu);
     OK(ls_model_open(dir, (ls_model_options){.partial_bytes = true}, &r->model, &err), &err);
     OK(ls_engine_create(r->model, r->be, options, &r->engine, &err), &err);
 }

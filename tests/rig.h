@@ -10,15 +10,9 @@
 #include <cmocka.h>
 
 #include "check.h"
+#include "device_rig.h"
 #include "draw.h"
 #include "engine.h"
-
-/* Instrumented code is some twenty times slower: there the grids are thinned, the cases stay. */
-#ifdef __SANITIZE_ADDRESS__
-#define LS_THIN 1
-#else
-#define LS_THIN 0
-#endif
 
 typedef struct ls_rig {
     ls_backend *be;
@@ -33,8 +27,12 @@ typedef struct ls_rig {
             fail_msg("%s", (err)->msg); \
     } while (0)
 
-/* Engines of a rig poison what they drop. options.poison is set here. */
+/* A backend of the device under test (device_rig.h); `cpu` says how on the CPU. */
+ls_backend *rig_backend(ls_cpu_options cpu);
+/* On the device under test. Engines of a rig poison what they drop: options.poison is set here. */
 void ls_rig_open(ls_rig *r, const char *dir, ls_cpu_options cpu, ls_engine_options options);
+void ls_rig_open_on(ls_rig *r, rig_device where, const char *dir, ls_cpu_options cpu,
+                    ls_engine_options options);
 void ls_rig_close(ls_rig *r);
 /* A folder of tests/cases/models; free it. */
 char *ls_case_model(const char *name);

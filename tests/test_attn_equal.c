@@ -119,6 +119,8 @@ static void by_lanes(const ar_case *c, ls_chunk_rule rule, int L, const float *q
 
 static void written_out(void **unused) {
     (void)unused;
+    if (!rig_on_ieee())
+        skip(); /* another profile, another order */
     static const int lengths[] = {0, 1, 31, 33, 65, 512, 1025, 2049, 4097};
     static const int widths[] = {8, 12, 64, 40};
     for (int i = 0; i < 9; i++)

@@ -64,7 +64,7 @@ refuse 'not a whole number from 0' generate --max-new many --prompt x
 refuse 'not a whole number from 1' generate --threads 0 --prompt x
 refuse 'not a number' generate --temperature -1 --prompt x
 refuse 'not a number' generate --temperature nan --prompt x
-refuse 'not one of auto|plain|avx2' generate --simd fast --prompt x
+refuse 'not one of auto|plain|avx2|avx512' generate --simd fast --prompt x
 refuse 'not even:MIN:MAX' generate --chunk odd:1:2 --prompt x
 refuse 'chunk' generate --chunk even:0:64 --prompt x
 refuse 'seed' generate --seed -1 --prompt x

@@ -7,8 +7,15 @@
 
 enum { SEQS = 4, CONTEXT = 40, LAYERS = 2, G = 2, E = 4 };
 
+/* What a store reads, on the device. */
+typedef struct row_operands {
+    float k[G * E], v[G * E];
+    int32_t slot;
+} row_operands;
+
 typedef struct world {
     ls_backend *be;
+    row_operands *row_d;
     ls_kv *kv;
     float row[SEQS][CONTEXT]; /* what each row should hold */
     int32_t len[SEQS];
@@ -20,7 +27,8 @@ static void world_open(world *w, int32_t block_rows, int32_t n_blocks) {
     ls_err err;
     memset(w, 0, sizeof *w);
     w->next = 1;
-    OK(ls_cpu_create((ls_cpu_options){1, LS_SIMD_AUTO}, &w->be, &err), &err);
+    w->be = rig_backend((ls_cpu_options){1, LS_SIMD_AUTO});
+    OK(w->be->alloc(w->be, sizeof(row_operands), (void **)&w->row_d, &err), &err);
     const ls_kv_options o = {.n_layers = LAYERS,
                              .n_kv = G,
                              .head_dim = E,
@@ -34,6 +42,7 @@ static void world_open(world *w, int32_t block_rows, int32_t n_blocks) {
 
 static void world_close(world *w) {
     ls_kv_destroy(w->kv);
+    w->be->free(w->be, w->row_d);
     ls_backend_destroy(w->be);
 }
 
@@ -43,17 +52,17 @@ static ls_status append(world *w, int32_t seq, int32_t n, ls_err *err) {
     for (int32_t i = 0; i < n; i++) {
         const int32_t at = w->len[seq] + i;
         for (int32_t l = 0; l < LAYERS; l++) {
-            float k[G * E], v[G * E];
-            const int32_t slot = ls_kv_slot(w->kv, seq, at);
+            row_operands row = {.slot = ls_kv_slot(w->kv, seq, at)};
             for (int32_t e = 0; e < G * E; e++) {
-                k[e] = w->next + 0.125f * (float)l;
-                v[e] = -k[e];
+                row.k[e] = w->next + 0.125f * (float)l;
+                row.v[e] = -row.k[e];
             }
-            const ls_kv_store_args a = {.k = k,
-                                        .v = v,
+            LS_TRY(w->be->upload(w->be, w->row_d, &row, sizeof row, err));
+            const ls_kv_store_args a = {.k = w->row_d->k,
+                                        .v = w->row_d->v,
                                         .k_pool = ls_kv_pool_k(w->kv, l),
                                         .v_pool = ls_kv_pool_v(w->kv, l),
-                                        .slot = &slot,
+                                        .slot = &w->row_d->slot,
                                         .kv_dtype = LS_F32,
                                         .n_rows = 1,
                                         .n_kv = G,
@@ -200,7 +209,10 @@ static void test_dropped_rows_are_poisoned(void **state) {
     OK(append(&w, a, 9, &err), &err);
     const int32_t slot = ls_kv_slot(w.kv, a, 6);
     OK(ls_kv_rewind(w.kv, a, 6, &err), &err);
-    const float *k = (const float *)ls_kv_pool_k(w.kv, 0) + (size_t)slot * G * E;
+    float k[G * E];
+    OK(w.be->download(w.be, k, (const float *)ls_kv_pool_k(w.kv, 0) + (size_t)slot * G * E,
+                      sizeof k, &err),
+       &err);
     for (int32_t e = 0; e < G * E; e++)
         assert_true(k[e] != k[e]);
     world_close(&w);

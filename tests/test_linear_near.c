@@ -23,7 +23,7 @@ static void against_double(void **state) {
             kr_fill(x, n_x, 12, 3.0f);
             kr_fill(add, 29 * 3, 13, 5.0f);
             ls_linear_args a = {.w = {w, dtypes[d], N, K}, .x = x, .y = y, .add = add, .n_rows = R};
-            be->linear(be, &a);
+            kr_linear(be, &a);
             kr_sync(be);
             const double steps = 16 + 5 + (K + 511) / 512 + 1;
             for (int r = 0; r < R; r++)

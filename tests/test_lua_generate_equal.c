@@ -76,7 +76,7 @@ static ls_policy *policy_text(const char *text) {
 static ls_rule *rule_text(const char *text) {
     ls_rule *rule = NULL;
     ls_err err;
-    OK(ls_lua_rule_load(ls_rig_write("g.lua", text, strlen(text)), NULL, NULL, &rule, &err), &err);
+    OK(ls_lua_rule_load(ls_rig_write("g.lua", text, strlen(text)), NULL, &rule, &err), &err);
     return rule;
 }
 

@@ -33,7 +33,7 @@ static const fault faults[] = {
     {"target.name = 'x'", "fields of a handle cannot be set"},
     {"ls.engine()", "engine: argument 1 must be a model, got nothing"},
     {"ls.engine(engine)", "engine: argument 1 must be a model, got an engine"},
-    {"ls.engine(target, { thread = 1 })", "engine: no field 'thread'; it takes threads, simd, kv"},
+    {"ls.engine(target, { thread = 1 })", "engine: no field 'thread'; it takes device, profile, threads, simd, kv"},
     {"ls.engine(target, { threads = 0 })", "'threads' must be an integer from 1 to 1024, got 0"},
     {"ls.engine(target, { kv = 'f16' })", "'kv' must be \"f32\" or \"bf16\", got 'f16'"},
     {"ls.engine(target, { chunk = 'even:0:64' })", "engine: "},

@@ -179,7 +179,8 @@ typedef struct variant {
     int32_t stride;
 } variant;
 
-/* The reference is made once, contiguous, one thread, plain C; each variant repeats everything. */
+/* The reference is made once, contiguous, one thread, plain C (on a device with bits of its own:
+ * there); each variant repeats everything. */
 static void whole_matrix(const ls_test_shape *shape) {
     static const variant variants[] = {
         {"contiguous", {2, LS_SIMD_AUTO}, {.max_rows = 64}, 3, 1},
@@ -193,13 +194,16 @@ static void whole_matrix(const ls_test_shape *shape) {
     make_prompt(prompt, N_PROMPT, 1);
     ls_rig base;
     ls_greedy ref;
-    ls_rig_open(&base, dir, (ls_cpu_options){1, LS_SIMD_PLAIN}, (ls_engine_options){.max_rows = 3});
+    ls_rig_open_on(&base, rig_on_ieee() ? RIG_CPU : rig_device_chosen(), dir,
+                   (ls_cpu_options){1, LS_SIMD_PLAIN}, (ls_engine_options){.max_rows = 3});
     ls_greedy_run(&base, prompt, N_PROMPT, N_NEW, &ref);
     ls_rig_close(&base);
     for (size_t i = 0; i < sizeof variants / sizeof *variants; i += LS_THIN ? 2 : 1) {
         ls_rig r;
         ls_engine_options o = variants[i].engine;
         o.max_seqs = 4;
+        if (rig_on_gpu() && variants[i].cpu.simd != LS_SIMD_AUTO)
+            continue; /* instruction sets are the CPU's */
         ls_rig_open(&r, dir, variants[i].cpu, o);
         widths(&r, &ref, LS_THIN ? variants[i].n_ways > 1 : variants[i].n_ways,
                LS_THIN ? 16 : variants[i].stride);
@@ -259,7 +263,8 @@ static void chunk_edges(const char *dir, ls_chunk_rule rule) {
     make_prompt(token, LEN, 17);
     ls_rig_open(
         &r, dir, (ls_cpu_options){2, LS_SIMD_AUTO},
-        (ls_engine_options){.max_seqs = 2, .max_rows = 256, .chunk = rule, .block_rows = 32});
+        (ls_engine_options){
+            .max_seqs = 2, .max_rows = 256, .max_want = 256, .chunk = rule, .block_rows = 32});
     ls_kv *kv = ls_engine_kv(r.engine);
     const size_t v = (size_t)ls_engine_opts(r.engine)->n_vocab;
     float *one = malloc(9 * v * sizeof *one), *row = malloc(v * sizeof *row);

@@ -66,6 +66,16 @@ typedef struct tally {
     int64_t first[V], second[V], joint[V * V], n, tried, kept;
 } tally;
 
+/* Texts a test draws: a launch costs a GPU more than these few additions cost a CPU. */
+static int64_t texts(int64_t seeds) {
+    return rig_on_gpu() ? seeds / 20 : seeds;
+}
+
+/* How far a rate may be off: `by`, or with the fewer texts of a GPU five standard deviations. */
+static double room(double by, const tally *t) {
+    return rig_on_gpu() ? fmax(by, 2.5 / sqrt((double)t->tried)) : by;
+}
+
 static void sample(ls_rig *target, ls_drafter *d, ls_rule *rule, int32_t k, int64_t seeds,
                    tally *out) {
     ls_err err;
@@ -73,7 +83,7 @@ static void sample(ls_rig *target, ls_drafter *d, ls_rule *rule, int32_t k, int6
     ls_policy *policy;
     memset(out, 0, sizeof *out);
     OK(ls_policy_fixed(k, &policy, &err), &err);
-    for (int64_t s = 0; s < seeds; s++) {
+    for (int64_t s = 0; s < texts(seeds); s++) {
         const ls_gen g = {.target = target->engine,
                           .drafter = d,
                           .policy = policy,
@@ -133,13 +143,13 @@ static void end_to_end(const char *draft_name, int64_t seeds) {
     open_case(&target, "table_sample_target");
     open_case(&draft, draft_name);
     OK(ls_drafter_model(draft.engine, &d, &err), &err);
-    OK(ls_rule_builtin("rejection", target.be, &rejection, &err), &err);
+    OK(ls_rule_builtin("rejection", &rejection, &err), &err);
     table_law(&target, law);
     for (int32_t k = 1; k <= 4; k *= 2) {
         sample(&target, d, rejection, k, seeds, &t);
         expect_law(&t, law);
         /* acceptance of the first draft: sum of min(p, q), known for this pair */
-        assert_near((double)t.kept / (double)t.tried, 0.62439, 0.005);
+        assert_near((double)t.kept / (double)t.tried, 0.62439, room(0.005, &t));
     }
     sample(&target, d, NULL, 2, seeds, &t); /* exact: plain sampling, coupled */
     expect_law(&t, law);
@@ -172,12 +182,12 @@ static void test_uncoupled_equality(void **state) {
     open_case(&target, "table_sample_target");
     open_case(&draft, "table_sample_draft");
     OK(ls_drafter_model(draft.engine, &d, &err), &err);
-    OK(ls_rule_builtin("exact", target.be, &exact, &err), &err);
+    OK(ls_rule_builtin("exact", &exact, &err), &err);
     exact->coupled = false;
     table_law(&target, law);
     sample(&target, d, exact, 2, 100000, &t);
     expect_law(&t, law);
-    assert_near((double)t.kept / (double)t.tried, 0.0638, 0.005);
+    assert_near((double)t.kept / (double)t.tried, 0.0638, room(0.005, &t));
     ls_rule_destroy(exact);
     ls_drafter_destroy(d);
     ls_rig_close(&draft);
@@ -195,7 +205,7 @@ static void test_point_mass(void **state) {
     tally t;
     open_case(&target, "table_sample_target");
     OK(ls_drafter_garbage(V, &d, &err), &err);
-    OK(ls_rule_builtin("rejection", target.be, &rejection, &err), &err);
+    OK(ls_rule_builtin("rejection", &rejection, &err), &err);
     table_law(&target, law);
     sample(&target, d, rejection, 3, 100000, &t);
     expect_law(&t, law);
@@ -204,29 +214,39 @@ static void test_point_mass(void **state) {
     ls_rig_close(&target);
 }
 
-/* One decision: draws x from q, judges it, returns the token that stands; *kept. */
-static int32_t decide(ls_rule *rule, ls_backend *be, const float *p, const float *q, int32_t n,
-                      uint32_t position, bool point_mass, bool *kept) {
-    ls_err err;
-    ls_verdict v = {0};
-    int32_t x = -1;
-    const ls_draw key = ls_draw_key(77, 0, position, LS_DRAW_DRAFT, 0);
-    const ls_draw plain_key = ls_draw_key(77, 0, position, LS_DRAW_TOKEN, 0);
-    ls_row_stats stats = {0};
-    be->choose(be, &(ls_choose_args){q, &key, &x, n, 1});
-    be->choose(be, &(ls_choose_args){p, &plain_key, &stats.token, n, 1});
-    const ls_judge j = {.position = (int32_t)position,
-                        .n_draft = 1,
-                        .draft = x,
-                        .target = &stats,
-                        .p_target = p,
-                        .p_draft = point_mass ? NULL : q,
-                        .n_vocab = n,
-                        .seed = 77,
-                        .temperature = 1};
-    OK(rule->judge(rule, &j, &v, &err), &err);
-    *kept = v.accept;
-    return v.accept ? x : v.token;
+/* One decision: draws x from q, judges it against p, returns the token that stands; *kept. */
+static int32_t decide(ls_backend *be, const float *p, const float *q, int32_t n, uint32_t position,
+                      bool point_mass, bool *kept) {
+    float target[2 * 8], draft[8], weight[8];
+    for (int32_t i = 0; i < n; i++) {
+        target[i] = target[n + i] = logf(p[i]); /* the bonus row is not looked at here */
+        draft[i] = logf(q[i]);
+    }
+    const ls_warp warp[2] = {{.temperature = 1, .top_p = 1}, {.temperature = 1, .top_p = 1}};
+    const ls_draw of_draft = ls_draw_key(77, 0, position, LS_DRAW_DRAFT, 0);
+    const ls_draw of_target[2] = {ls_draw_key(77, 0, position, LS_DRAW_TOKEN, 0),
+                                  ls_draw_key(77, 0, position + 1, LS_DRAW_TOKEN, 0)};
+    ls_row_stats stats[2], draft_stats;
+    ls_verdict_set v = {-9, -9};
+    be->stats(be, &(ls_stats_args){draft, n, n, warp, &of_draft, 0, &draft_stats, 1});
+    be->stats(be, &(ls_stats_args){target, n, n, warp, of_target, 0, stats, 2});
+    const int32_t x = draft_stats.token;
+    be->accept(be, &(ls_accept_args){.kind = LS_ACCEPT_REJECTION,
+                                     .token = &x,
+                                     .target = stats,
+                                     .draft = point_mass ? NULL : &draft_stats,
+                                     .logits = target,
+                                     .draft_logits = draft,
+                                     .weight = weight,
+                                     .out = &v,
+                                     .ld_logits = n,
+                                     .ld_draft = n,
+                                     .n_vocab = n,
+                                     .n = 1,
+                                     .seed = 77,
+                                     .position = position});
+    *kept = v.n_accept == 1;
+    return *kept ? x : v.token;
 }
 
 /* tests/cases/numeric/acceptance.json: acceptance, marginal and residual of each pair. */
@@ -234,12 +254,10 @@ static void test_acceptance_cases(void **state) {
     (void)state;
     ls_err err;
     ls_backend *be;
-    ls_rule *rule;
     json_t *all = json_load_file(LS_TEST_DIR "/cases/numeric/acceptance.json", 0, NULL), *row;
     size_t i;
     assert_non_null(all);
     OK(ls_cpu_create((ls_cpu_options){1, LS_SIMD_AUTO}, &be, &err), &err);
-    OK(ls_rule_builtin("rejection", be, &rule, &err), &err);
     json_array_foreach (all, i, row) {
         const json_t *jp = json_object_get(row, "p"), *jq = json_object_get(row, "q");
         const json_t *jr = json_object_get(row, "residual");
@@ -258,7 +276,7 @@ static void test_acceptance_cases(void **state) {
         }
         for (int64_t k = 0; k < total; k++) {
             bool kept;
-            const int32_t y = decide(rule, be, p, q, n, (uint32_t)k, point, &kept);
+            const int32_t y = decide(be, p, q, n, (uint32_t)k, point, &kept);
             assert_in_range(y, 0, n - 1);
             count[y]++;
             kept_n += kept;
@@ -277,21 +295,18 @@ static void test_acceptance_cases(void **state) {
             assert_true(chi_square_p(count, marginal, n, total) > ALARM);
     }
     json_decref(all);
-    ls_rule_destroy(rule);
     ls_backend_destroy(be);
 }
 
-/* C010: a million random pairs, denormals and equal rows among them: never an invalid token, never one
+/* C010: 300,000 random pairs, denormals and equal rows among them: never an invalid token, never one
  * of probability 0. */
 static void test_hostile_rows(void **state) {
     (void)state;
     ls_err err;
     ls_backend *be;
-    ls_rule *rule;
     uint32_t seed = 1;
     OK(ls_cpu_create((ls_cpu_options){1, LS_SIMD_AUTO}, &be, &err), &err);
-    OK(ls_rule_builtin("rejection", be, &rule, &err), &err);
-    for (uint32_t k = 0; k < 1000000; k++) {
+    for (uint32_t k = 0; k < 300000; k++) {
         float p[4], q[4];
         float sp = 0, sq = 0;
         for (int i = 0; i < 4; i++) {
@@ -316,13 +331,12 @@ static void test_hostile_rows(void **state) {
         if (k % 17 == 0)
             memcpy(q, p, sizeof q);
         bool kept;
-        const int32_t y = decide(rule, be, p, q, 4, k, false, &kept);
+        const int32_t y = decide(be, p, q, 4, k, false, &kept);
         assert_in_range(y, 0, 3);
         assert_true(p[y] > 0);
         if (k % 17 == 0)
             assert_true(kept);
     }
-    ls_rule_destroy(rule);
     ls_backend_destroy(be);
 }
 

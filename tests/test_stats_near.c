@@ -21,7 +21,7 @@ static ls_row_stats stats_of(const float *x, int n, int ld, ls_warp warp, ls_dra
     ls_row_stats st;
     memset(&st, 0xff, sizeof st);
     ls_stats_args a = {x, ld, n, &warp, &draw, n_top, &st, 1};
-    be->stats(be, &a);
+    kr_stats(be, &a);
     kr_sync(be);
     return st;
 }
@@ -138,7 +138,7 @@ static void check_row(const float *x, int n, int ld, ls_warp w, uint32_t positio
     }
     float *prob = kr_alloc((size_t)n * 4);
     ls_probs_args p = {x, &st, prob, ld, n, 1};
-    be->probs(be, &p);
+    kr_probs(be, &p);
     kr_sync(be);
     for (int i = 0; i < n; i++)
         kr_near("probability", (double)prob[i], y[i] >= st.floor ? exp((double)y[i]) / sum : 0,

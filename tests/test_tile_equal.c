@@ -1,5 +1,6 @@
-/* One source, two compilers: every operation gives the same bits in AVX2 and in plain C, and with
- * one thread and two. Where the processor has no AVX2 this compares plain C with itself. */
+/* One source, several compilers: every operation gives the same bits in plain C, in AVX2 and in
+ * AVX-512 (as far as the processor has them), with one thread and two, and on a GPU (profile ieee)
+ * in two streams. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,23 +14,33 @@
 #include "kernel_rig.h"
 
 static const ls_dtype dtypes[] = {LS_F32, LS_BF16, LS_F16};
-enum { N_BACKENDS = 3, WORDS = 1 << 21 };
-static ls_backend *backend[N_BACKENDS]; /* AVX2 on one thread, on two, plain C */
+enum { N_BACKENDS = 2 + KR_FORMS, WORDS = 1 << 21 };
+/* the device's own choice on one thread and on two, then every form of the CPU */
+static ls_backend *backend[N_BACKENDS];
+static int n_backends;
 static float *out[N_BACKENDS];
 
-/* Compares what the backends left in out[0..2]. */
+/* Compares what the backends left in out. */
 static void compare(const char *what, size_t n, size_t row) {
-    for (int b = 0; b < N_BACKENDS; b++)
+    for (int b = 0; b < n_backends; b++)
         kr_sync(backend[b]);
-    kr_same(what, out[0], out[1], n, row);
-    kr_same(what, out[0], out[2], n, row);
+    for (int b = 1; b < n_backends; b++) {
+        if (kr_differ(NULL, out[0], out[b], n, row))
+            print_error("%s against %s\n", backend[0]->device, backend[b]->device);
+        kr_same(what, out[0], out[b], n, row);
+    }
 }
 
-#define EACH(op, args, set)                  \
-    for (int b = 0; b < N_BACKENDS; b++) {   \
-        set;                                 \
-        backend[b]->op(backend[b], &(args)); \
+#define EACH(op, args, set)                \
+    for (int b = 0; b < n_backends; b++) { \
+        set;                               \
+        kr_##op(backend[b], &(args));      \
     }
+
+/* Of a grid, every step-th where tools slow a GPU down. */
+static int stride(int step) {
+    return rig_on_gpu() && LS_THIN ? step : 1;
+}
 
 static void rows_of_width(int D) {
     const int R = 5;
@@ -57,14 +68,14 @@ static void rows_of_width(int D) {
 static void rows(void **state) {
     (void)state;
     static const int dims[] = {1, 7, 16, 32, 33, 96, 160, 576, 1025, 4097};
-    for (size_t i = 0; i < sizeof dims / sizeof *dims; i++)
+    for (size_t i = 0; i < sizeof dims / sizeof *dims; i += (size_t)stride(4))
         rows_of_width(dims[i]);
 }
 
 static void heads(void **state) {
     (void)state;
     static const int widths[] = {2, 8, 12, 64, 80, 256};
-    for (size_t i = 0; i < sizeof widths / sizeof *widths; i++) {
+    for (size_t i = 0; i < sizeof widths / sizeof *widths; i += (size_t)stride(3)) {
         const int E = widths[i], H = 4, G = 2, R = 6, S = 10;
         const size_t nq = (size_t)(R * H * E), nk = (size_t)(R * G * E), np = (size_t)(S * G * E);
         const int32_t pos[6] = {0, 1, 2, 9, 4, 5}, slot[6] = {3, 9, 0, -1, 10, 5};
@@ -90,8 +101,8 @@ static void attention(void **state) {
     static const ls_chunk_rule rules[] = {
         {LS_CHUNK_EVEN, 32, 64}, {LS_CHUNK_SPLITS, 0, 1}, {LS_CHUNK_DOUBLING, 16, 8}};
     static const int widths[] = {8, 12, 64, 96};
-    for (int i = 0; i < 4; i++)
-        for (int group = 1; group <= 5; group++)
+    for (int i = 0; i < 4; i += stride(2))
+        for (int group = 1; group <= 5; group += stride(2))
             for (int d = 0; d < 3; d++) {
                 const int E = widths[i], G = 2, H = G * group, S = 700, R = 4;
                 const size_t nq = (size_t)(R * H * E), np = (size_t)(S * G * E);
@@ -118,8 +129,8 @@ static void vocabulary(void **state) {
                              {1, 0, 1, 0},
                              {0.7f, 40, 0.9f, 0.02f},
                              {1.5f, 0, 0.8f, 0},
-                             {0.9f, 0, 1, 0.1f}};
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+                             {0.9f, 0, 1, 1}}; /* of min_p 1 the largest remain: equality decides */
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i += (size_t)stride(3)) {
         const int V = sizes[i], R = 5;
         const size_t n = (size_t)(R * V);
         float *x = kr_alloc(n * 4);
@@ -134,39 +145,46 @@ static void vocabulary(void **state) {
         ls_stats_args s = {x, V, V, warp, draw, LS_TOP_MAX, NULL, R};
         EACH(stats, s, (memset(stats[b], 0xff, sizeof stats[b]), s.stats = stats[b]))
         compare("stats", 0, 1);
-        assert_memory_equal(stats[0], stats[1], sizeof stats[0]);
-        assert_memory_equal(stats[0], stats[2], sizeof stats[0]);
+        for (int b = 1; b < n_backends; b++)
+            assert_memory_equal(stats[0], stats[b], sizeof stats[0]);
         ls_probs_args p = {x, stats[0], NULL, V, V, R};
         EACH(probs, p, p.prob = out[b]) compare("probs", n, (size_t)V);
         ls_choose_args c = {out[0], draw, NULL, V, R};
         EACH(choose, c, c.token = token[b])
-        assert_memory_equal(token[0], token[1], sizeof token[0]);
-        assert_memory_equal(token[0], token[2], sizeof token[0]);
+        for (int b = 1; b < n_backends; b++)
+            assert_memory_equal(token[0], token[b], sizeof token[0]);
         free(x);
     }
-}
-
-static const ls_cpu_bodies *fast(void) {
-    return strstr(backend[0]->device, "avx2") ? &ls_cpu_avx2 : &ls_cpu_plain;
 }
 
 static void functions(void **state) {
     (void)state;
     enum { N = 1 << 16 };
-    float *x = kr_alloc(N * 4);
+    float *x = kr_alloc(N * 4), *size = kr_alloc(N * 4);
     for (uint32_t i = 0; i < N; i++) {
         const uint32_t u = i << 16 | (i * 40503u & 0xffffu);
         memcpy(x + i, &u, 4);
         if (isnan(x[i]))
             x[i] = 1.0f; /* a NaN's payload is nobody's promise */
+        size[i] = fabsf(x[i]);
     }
-    fast()->exp(x, out[0], N), ls_cpu_plain.exp(x, out[2], N);
-    kr_same("exp", out[0], out[2], N, N);
-    for (int i = 0; i < N; i++)
-        x[i] = fabsf(x[i]);
-    fast()->log(x, out[0], N), ls_cpu_plain.log(x, out[2], N);
-    kr_same("log", out[0], out[2], N, N);
-    free(x);
+    static const ls_simd kinds[] = {LS_SIMD_AVX2, LS_SIMD_AVX512};
+    for (int i = 0; i < 2; i++) {
+        const ls_cpu_bodies *fast = kr_bodies(kinds[i]);
+        if (!fast)
+            continue;
+        fast->exp(x, out[0], N), ls_cpu_plain.exp(x, out[1], N);
+        kr_same("exp", out[0], out[1], N, N);
+        fast->log(size, out[0], N), ls_cpu_plain.log(size, out[1], N);
+        kr_same("log", out[0], out[1], N, N);
+    }
+    if (rig_on_gpu()) { /* exp through an operation; the draws of `vocabulary` have log */
+        for (int i = 0; i < N; i++)
+            size[i] = 1.0f;
+        const ls_silu_mul_args a = {x, size, out[0], 1, N};
+        kr_silu_mul(backend[0], &a); /* compares with plain C */
+    }
+    free(x), free(size);
 }
 
 /* Negative control: the same products in another order are another sum. */
@@ -181,7 +199,7 @@ static void control(void **state) {
             w[1][k] = w[0][(k + turn) % K], x[1][k] = x[0][(k + turn) % K];
         for (int i = 0; i < 2; i++) {
             ls_linear_args a = {{w[i], LS_F32, 1, K}, x[i], y + i, NULL, 1};
-            backend[0]->linear(backend[0], &a);
+            kr_linear(backend[0], &a);
         }
         differ += memcmp(y, y + 1, 4) != 0;
     }
@@ -192,14 +210,14 @@ static int open_backends(void **state) {
     (void)state;
     backend[0] = kr_backend(LS_SIMD_AUTO, 1);
     backend[1] = kr_backend(LS_SIMD_AUTO, 2);
-    backend[2] = kr_backend(LS_SIMD_PLAIN, 1);
-    for (int b = 0; b < N_BACKENDS; b++)
+    n_backends = 2 + kr_forms(backend + 2);
+    for (int b = 0; b < n_backends; b++)
         out[b] = kr_alloc(WORDS * sizeof **out);
     return 0;
 }
 static int close_backends(void **state) {
     (void)state;
-    for (int b = 0; b < N_BACKENDS; b++)
+    for (int b = 0; b < n_backends; b++)
         ls_backend_destroy(backend[b]), free(out[b]);
     return 0;
 }
