@@ -133,7 +133,7 @@ LS_FN void ls_attn_softmax(float *s, int n, float *m, float *l) {
 LS_FN void ls_attn_values(const ls_attn_args *a, float *const *to, const float *w, const float *w1,
                           int first, int g, int e, int n, const int NH, const int P,
                           const ls_dtype t, const ls_attn_mem *mem) {
-    const int ne = a->head_dim - e;
+    const int ne = a->head_dim % LS_LANES ? a->head_dim - e : LS_LANES;
     for (int p0 = 0; p0 < LS_PARTS; p0 += P) {
         part_f32 acc[LS_ATTN_HEADS * LS_PARTS];
         LS_UNROLLED (i, NH * P)

@@ -307,6 +307,7 @@ struct ls_backend {
     const char *name;    /* "cpu", "cuda" */
     char device[96];     /* for records: "AMD EPYC, avx2, 2 threads" */
     const char *profile; /* "ieee", "mma", or "cublas", which promises nothing */
+    ls_chunk_rule chunk; /* attention's rule where nobody names one: part of the profile */
 
     /* Memory. alloc gives 64-byte aligned memory (NaN-filled in test builds); free takes NULL.
      * upload has read src when it returns, download has written dst; both keep the order of
@@ -347,6 +348,8 @@ struct ls_backend {
     void (*linears)(ls_backend *, const ls_linear_args *, int32_t n);
     void (*rope)(ls_backend *, const ls_rope_args *);
     void (*kv_store)(ls_backend *, const ls_kv_store_args *);
+    /* rope, then kv_store of the same k, in one launch */
+    void (*place)(ls_backend *, const ls_rope_args *, const ls_kv_store_args *);
     void (*attn)(ls_backend *, const ls_attn_args *); /* chunks, then the merge */
     void (*silu_mul)(ls_backend *, const ls_silu_mul_args *);
     void (*gather)(ls_backend *, const ls_gather_args *);

@@ -65,6 +65,15 @@ LS_CHECK_FN ls_check_kv_store(const ls_kv_store_args *a, ls_err *err) {
     return LS_OK;
 }
 
+LS_CHECK_FN ls_check_place(const ls_rope_args *a, const ls_kv_store_args *b, ls_err *err) {
+    LS_TRY(ls_check_rope(a, err));
+    LS_TRY(ls_check_kv_store(b, err));
+    LS_REFUSE(a->n_rows != b->n_rows || a->n_kv != b->n_kv || a->head_dim != b->head_dim ||
+                  a->k != b->k,
+              "place: rope and store are not of the same keys");
+    return LS_OK;
+}
+
 LS_CHECK_FN ls_check_silu_mul(const ls_silu_mul_args *a, ls_err *err) {
     LS_REFUSE(a->dim < 1 || a->n_rows < 0, "silu_mul: %d rows of %d", (int)a->n_rows, (int)a->dim);
     return LS_OK;

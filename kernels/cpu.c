@@ -181,6 +181,13 @@ static void ls_kv_store_cpu(ls_backend *be, const ls_kv_store_args *a) {
            cpu->bodies->kv_store(a, (int)i0, (int)i1));
 }
 
+static void ls_place_cpu(ls_backend *be, const ls_rope_args *a, const ls_kv_store_args *b) {
+    cpu_backend *cpu = cpu_of(be);
+    CHECKED(cpu, ls_check_place(a, b, &why_));
+    SPREAD(cpu, a->n_rows, 1, 0.5 * (a->n_heads + 2 * a->n_kv) * a->head_dim,
+           cpu->bodies->place(a, b, (int)i0, (int)i1));
+}
+
 static void ls_silu_mul_cpu(ls_backend *be, const ls_silu_mul_args *a) {
     cpu_backend *cpu = cpu_of(be);
     CHECKED(cpu, ls_check_silu_mul(a, &why_));
@@ -331,6 +338,7 @@ ls_status ls_cpu_create(ls_cpu_options options, ls_backend **out, ls_err *err) {
     cpu->be = (ls_backend){
         .name = "cpu",
         .profile = "ieee",
+        .chunk = {LS_CHUNK_EVEN, 32, 64},
         .alloc = cpu_alloc,
         .free = cpu_free,
         .upload = cpu_copy,
@@ -351,6 +359,7 @@ ls_status ls_cpu_create(ls_cpu_options options, ls_backend **out, ls_err *err) {
         .linears = ls_linears_cpu,
         .rope = ls_rope_cpu,
         .kv_store = ls_kv_store_cpu,
+        .place = ls_place_cpu,
         .attn = ls_attn_cpu,
         .silu_mul = ls_silu_mul_cpu,
         .gather = ls_gather_cpu,

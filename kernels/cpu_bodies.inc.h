@@ -8,8 +8,7 @@
 #include "linear.body.h"
 #include "math.body.h"
 #include "norm.body.h"
-#include "rope.body.h"
-#include "rows.body.h"
+#include "place.body.h"
 #include "stats.body.h"
 
 static void run_linear(const ls_linear_args *a, int n0, int n1) {
@@ -30,6 +29,11 @@ LS_RUN_ROWS(rope)
 LS_RUN_ROWS(kv_store)
 LS_RUN_ROWS(silu_mul)
 LS_RUN_ROWS(gather)
+
+static void run_place(const ls_rope_args *a, const ls_kv_store_args *b, int r0, int r1) {
+    for (int r = r0; r < r1; r++)
+        ls_body_place(a, b, r);
+}
 
 static void run_rmsnorm(const ls_rmsnorm_args *a, int r0, int r1) {
     ls_norm_mem mem;
@@ -131,6 +135,7 @@ const ls_cpu_bodies LS_CPU_TABLE = {
     .rmsnorm = run_rmsnorm,
     .rope = run_rope,
     .kv_store = run_kv_store,
+    .place = run_place,
     .silu_mul = run_silu_mul,
     .gather = run_gather,
     .attn_chunk = run_attn_chunk,

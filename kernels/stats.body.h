@@ -80,6 +80,26 @@ LS_FN void ls_stats_logits(const ls_stats_row *row, int s, ls_stats_mem *mem) {
     }
 }
 
+/* The row's largest key and its flags, from the segments', in every warp. */
+LS_FN int32_t ls_stats_first(const ls_stats_row *row, int32_t *flags, const ls_stats_mem *mem) {
+    lane_i32 top, nan, inf;
+    LS_FOR_PARTS (i) {
+        top.p[i] = part_iset(INT32_MIN);
+        nan.p[i] = inf.p[i] = part_iset(0);
+    }
+    for (int s = 0; s < row->n_seg; s += LS_LANES)
+        LS_FOR_PARTS (i) {
+            const part_i32 in = part_igt(part_iset(row->n_seg - s), part_iota(i));
+            const part_i32 key = part_iload_n(mem->key + s, row->n_seg - s, i);
+            const part_i32 flag = part_iload_n(mem->flag + s, row->n_seg - s, i);
+            top.p[i] = part_imax(top.p[i], part_iselect(in, key, part_iset(INT32_MIN)));
+            nan.p[i] = part_ior(nan.p[i], part_iand(flag, part_iset(LS_ROW_NAN)));
+            inf.p[i] = part_ior(inf.p[i], part_iand(flag, part_iset(LS_ROW_INF)));
+        }
+    *flags = lane_hmax_i(nan.p) | lane_hmax_i(inf.p);
+    return lane_hmax_i(top.p);
+}
+
 /* ---- thresholds ------------------------------------------------------------------------------ */
 
 /* What is at or above each pivot in segment s: mass (mass != 0) or count. */
@@ -149,15 +169,20 @@ LS_FN int32_t ls_stats_search(const ls_stats_row *row, int32_t lo, int mass, int
         LS_WARPS (s, row->n_seg)
             ls_stats_above(row, s, pivot, mass, mem);
         LS_BARRIER();
+        LS_WARPS (j, LS_STAT_PIVOTS) { /* the flags of the segments are used up */
+            const int enough = ls_stats_enough(row, mem->w[j], mass, at_least, least);
+            LS_LANE0 mem->flag[j] = enough;
+        }
+        LS_BARRIER();
         for (int j = 0; j < LS_STAT_PIVOTS; j++) {
-            if (!ls_stats_enough(row, mem->w[j], mass, at_least, least)) {
+            if (!mem->flag[j]) {
                 hi = pivot[j];
                 break;
             }
             lo = pivot[j];
         }
-        LS_BARRIER();
     }
+    LS_BARRIER();
     return lo;
 }
 
@@ -309,11 +334,8 @@ LS_FN void ls_body_stats(const ls_stats_args *a, int r, ls_stats_mem *mem) {
     LS_WARPS (s, row.n_seg)
         ls_stats_logits(&row, s, mem);
     LS_BARRIER();
-    int32_t top = INT32_MIN, flags = 0;
-    for (int s = 0; s < row.n_seg; s++) {
-        top = ls_max_i(top, mem->key[s]);
-        flags |= mem->flag[s];
-    }
+    int32_t flags;
+    const int32_t top = ls_stats_first(&row, &flags, mem);
     if (flags == 0 && top == ls_order(-LS_INF))
         flags = LS_ROW_NONE;
     ls_row_stats *out = a->stats + r;

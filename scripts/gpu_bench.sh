@@ -9,7 +9,7 @@
 # SHAPES    large, middle and small model                        (default llama-3-8b llama-3.2-1b
 #           smollm2-135m); the large one needs 20 GB of memory for files
 # LENGTH    tokens in the cache of decode, verify and price      (default 512)
-# LENGTHS   of attention (default 512 to 32768); PROMPT: tokens of the prompt (default 1024)
+# LENGTHS   of attention (default 505 to 32761); PROMPT: tokens of the prompt (default 1024)
 # STORE     where the models are written                         (default /dev/shm, or /tmp when that
 #           is smaller than the models)
 # A step that fails or takes longer than LIMIT seconds (default 120) is named at the end, and the
@@ -22,7 +22,8 @@ out=$1
 lockstep=${LOCKSTEP:-$root/build/gpu/lockstep}
 device=${DEVICE:-cuda}
 length=${LENGTH:-512} prompt=${PROMPT:-1024}
-lengths=${LENGTHS:-512,1024,2048,4096,8192,16384,32768}
+# eight rows end at a power of two: past one, doubling changes the chunk length
+lengths=${LENGTHS:-505,1017,2041,4089,8185,16377,32761}
 read -r large middle small <<<"${SHAPES:-llama-3-8b llama-3.2-1b smollm2-135m}"
 [ -x "$lockstep" ] || { echo "gpu_bench: no program $lockstep: set LOCKSTEP" >&2; exit 2; }
 mkdir -p "$out" || exit 2
@@ -74,8 +75,8 @@ step decode_middle "${mid[@]}" "${p[@]}" --length "$length"
 step decode_small "${few[@]}" "${p[@]}" --length "$length"
 step price "${big[@]}" "${p[@]}" --against "$against" --length "$length" --rows 16 --prompts 8 --tokens 64
 step price_middle "${mid[@]}" "${p[@]}" --against "$against" --length 128 --rows 8 --prompts 16 --tokens 128
-step attention --shape "$large" "${p[@]}" --rows 8 --length "$lengths" --chunk even:32:64 --chunk even:128:64 \
-    --chunk even:64:128
+step attention --shape "$large" "${p[@]}" --rows 8 --length "$lengths" --chunk doubling:128:32 \
+    --chunk doubling:64:32 --chunk even:32:64
 step round "${big_pair[@]}" "${p[@]}" --drafts 2,4,8 --prompts 4 --tokens 96
 step round_middle "${mid_pair[@]}" "${p[@]}" --drafts 2,4,8 --prompts 8 --tokens 96
 step prompt "${big[@]}" "${p[@]}" --against "$against" --tokens "$prompt" --rows-a-pass 64,256,1024 --repeats 5

@@ -177,7 +177,7 @@ static ls_status fill_defaults(ls_engine *e, ls_engine_options o, ls_err *err) {
         return ls_fail(err, LS_ERR_INPUT, "engine: %d layers or %d tokens are more than %s has",
                        o.n_layers, o.n_vocab, e->model->dir);
     if (o.chunk.min_keys == 0 && o.chunk.max_chunks == 0)
-        o.chunk = (ls_chunk_rule){LS_CHUNK_EVEN, 32, 64};
+        o.chunk = e->be->chunk;
     LS_TRY(ls_chunk_check(o.chunk, err));
     e->o = o;
     return LS_OK;

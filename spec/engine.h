@@ -30,7 +30,7 @@ typedef struct ls_engine_options {
     int32_t context;     /* 0 = the model's */
     int32_t block_rows;  /* 0 = contiguous cache */
     ls_dtype kv_dtype;   /* LS_F32 (default) or LS_BF16 */
-    ls_chunk_rule chunk; /* zero = even(32, 64) */
+    ls_chunk_rule chunk; /* zero = the profile's */
     int32_t n_layers;    /* first layers only; 0 = all */
     int32_t n_vocab;     /* tokens that exist (padded vocabularies); 0 = the model's */
     int32_t poison;      /* see kv.h */

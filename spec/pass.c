@@ -160,9 +160,6 @@ static ls_status attention(ls_engine *e, int32_t l, const ls_locator *loc, int32
                                .n_kv = e->n_kv,
                                .head_dim = e->head_dim,
                                .n_pos = e->o.context};
-    e->be->rope(e->be, &rope);
-    LS_TRY(traced(e, l, "rope_q", e->q, n, he, err));
-    LS_TRY(traced(e, l, "rope_k", e->k, n, ge, err));
     const ls_kv_store_args store = {.k = e->k,
                                     .v = e->v,
                                     .k_pool = ls_kv_pool_k(e->kv, l),
@@ -173,7 +170,9 @@ static ls_status attention(ls_engine *e, int32_t l, const ls_locator *loc, int32
                                     .n_kv = e->n_kv,
                                     .head_dim = e->head_dim,
                                     .n_slots = loc->n_slots};
-    e->be->kv_store(e->be, &store);
+    e->be->place(e->be, &rope, &store);
+    LS_TRY(traced(e, l, "rope_q", e->q, n, he, err));
+    LS_TRY(traced(e, l, "rope_k", e->k, n, ge, err));
     const ls_attn_args attn = {.q = e->q,
                                .k_pool = store.k_pool,
                                .v_pool = store.v_pool,

@@ -44,6 +44,7 @@ void kr_linear(ls_backend *be, const ls_linear_args *a);
 void kr_linears(ls_backend *be, const ls_linear_args *a, int32_t n);
 void kr_rope(ls_backend *be, const ls_rope_args *a);
 void kr_kv_store(ls_backend *be, const ls_kv_store_args *a);
+void kr_place(ls_backend *be, const ls_rope_args *a, const ls_kv_store_args *b);
 void kr_attn(ls_backend *be, const ls_attn_args *a);
 void kr_silu_mul(ls_backend *be, const ls_silu_mul_args *a);
 void kr_gather(ls_backend *be, const ls_gather_args *a);

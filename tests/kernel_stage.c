@@ -329,6 +329,27 @@ static ls_kv_store_args map_kv_store(stage *s, ls_kv_store_args a) {
 }
 STAGED(kv_store)
 
+void kr_place(ls_backend *be, const ls_rope_args *a, const ls_kv_store_args *b) {
+    if (on_host(be)) {
+        be->place(be, a, b);
+        return;
+    }
+    stage d = {.be = be}, h = {0};
+    ls_backend *cpu = shadow_of(be);
+    stage *const s = &d; /* every result before any operand */
+    WR(a->q, cells(a->n_rows, a->n_heads * a->head_dim), AS_F32);
+    WR(a->k, cells(a->n_rows, a->n_kv * a->head_dim), AS_F32);
+    const ls_kv_store_args store = map_kv_store(&d, *b);
+    const ls_rope_args rope = map_rope(&d, *a);
+    be->place(be, &rope, &store);
+    if (cpu) {
+        const ls_rope_args rope_here = map_rope(&h, *a);
+        const ls_kv_store_args store_here = map_kv_store(&h, *b);
+        cpu->place(cpu, &rope_here, &store_here);
+    }
+    finish("place", be, cpu, &d, &h);
+}
+
 static ls_locator map_locator(stage *s, ls_locator l, int32_t n_rows) {
     int32_t entries = 0;
     for (int32_t r = 0; !l.base && r < n_rows; r++)

@@ -72,6 +72,34 @@ static void rows(void **state) {
         rows_of_width(dims[i]);
 }
 
+/* place leaves what rope and kv_store leave, one after the other. */
+static void place_is_both(ls_backend *be, ls_rope_args rope, ls_dtype t, const float *q,
+                          const float *k, const int32_t *slot, int S) {
+    const size_t nq = (size_t)(rope.n_rows * rope.n_heads * rope.head_dim);
+    const size_t nk = (size_t)(rope.n_rows * rope.n_kv * rope.head_dim);
+    const size_t np = (size_t)(S * rope.n_kv * rope.head_dim), n = nq + nk + 2 * np;
+    float *both[2];
+    for (int i = 0; i < 2; i++) {
+        float *o = both[i] = kr_alloc(n * 4);
+        memcpy(o, q, nq * 4);
+        memcpy(o + nq, k, nk * 4);
+        memset(o + nq + nk, 0, 2 * np * 4);
+        rope.q = o;
+        rope.k = o + nq;
+        const ls_kv_store_args store = {rope.k, k,           o + nq + nk, o + nq + nk + np, slot,
+                                        t,      rope.n_rows, rope.n_kv,   rope.head_dim,    S};
+        if (i == 0) {
+            kr_rope(be, &rope);
+            kr_kv_store(be, &store);
+        } else {
+            kr_place(be, &rope, &store);
+        }
+        kr_sync(be);
+    }
+    assert_memory_equal(both[0], both[1], n * 4);
+    free(both[0]), free(both[1]);
+}
+
 static void heads(void **state) {
     (void)state;
     static const int widths[] = {2, 8, 12, 64, 80, 256};
@@ -92,6 +120,9 @@ static void heads(void **state) {
                  (memset(out[b], 0, 2 * np * 4), store.k_pool = out[b], store.v_pool = out[b] + np))
             compare("kv_store", 2 * np, (size_t)E);
         }
+        for (int b = 0; b < n_backends; b++)
+            for (int d = 0; d < 3; d++)
+                place_is_both(backend[b], rope, dtypes[d], q, k, slot, S);
         free(table), free(q), free(k);
     }
 }

@@ -1,0 +1,156 @@
+/* cuda.h - what the files of the CUDA backend share. Private: everyone else reads backend.h.
+ * Files       cuda.cu          create, errors, stamps, graphs
+ *             cuda_memory.cu   device memory, uploads, downloads
+ *             cuda_rows.cu     bodies whose warps do not wait for each other: a row in many blocks
+ *             cuda_bodies.cu   bodies of one block: norms, attention, statistics, verdicts
+ *             cuda_cluster.cu  statistics again, a row over several blocks
+ *             cuda_linear.cu   the linear of profile ieee
+ *             cuda_read.cu     the plain read
+ *             cuda_none.c      ls_cuda_create of a build without CUDA
+ * Profiles    `ieee` is what ls_cuda_*_install put into the table. LS_HAVE_MMA and LS_HAVE_CUBLAS
+ *             say that a build has the files of the other two; their install functions run last in
+ *             ls_cuda_create and replace members (linear, linears, attn, mat, mat_free).
+ * Stream      all work of a backend goes to its one stream. Host threads: every entry names the
+ *             device, so the owner may change threads.
+ * Errors      the first failure is kept in `err`: what a launcher refused, what a launch or a copy
+ *             answered, and what a kernel found out (cuda_fault), which is read after a wait. */
+#ifndef LS_CUDA_H
+#define LS_CUDA_H
+
+#include <cuda_runtime.h>
+
+#include "backend.h"
+#include "check.h"
+#include "cuda_share.h"
+
+#define LS_RING_PART ((size_t)64 << 10) /* the largest small upload */
+#define LS_RING_PARTS 16
+#define LS_STAGE_BYTES ((size_t)8 << 20)
+
+/* What a kernel found wrong: written by the first block that claims it, host memory. */
+typedef struct cuda_fault {
+    int32_t set, row, length, chunks, max_chunks; /* of ls_check_chunks */
+} cuda_fault;
+
+typedef struct cuda_backend cuda_backend;
+struct cuda_backend {
+    ls_backend be; /* first: a backend pointer is one of these */
+    int device;
+    int capability;              /* 90 for 9.0 */
+    int n_units, threads_a_unit; /* multiprocessors, threads one can hold */
+    cudaStream_t stream;
+    int overlap; /* launches may begin before the kernel ahead has ended (cuda_wait_ahead) */
+    int recording;
+    ls_err err; /* the first failure since the last sync */
+    cudaEvent_t stamp[LS_STAMPS];
+    int stamped[LS_STAMPS];
+
+    cuda_fault *fault; /* pinned */
+    int32_t *claim_d;  /* [17] 1 once a block has claimed the fault; then words nobody reads */
+
+    char *ring; /* pinned: small uploads, LS_RING_PARTS parts with an event each */
+    cudaEvent_t ring_done[LS_RING_PARTS];
+    int ring_used[LS_RING_PARTS]; /* the event has been recorded */
+    int ring_part;
+    size_t ring_at;
+    char *stage[2]; /* pinned, on first need: large copies */
+    cudaEvent_t stage_done[2];
+
+    /* Profile mma: what norms, silu_mul and attention write, rounded to bf16 beside it, for a linear
+     * that is the very next entry (cuda_mma.h: x16). x16 is NULL in other profiles. */
+    uint16_t *x16;
+    size_t x16_bytes;
+    const float *x16_of; /* the f32 rows it was made of */
+    int32_t x16_rows, x16_dim;
+    uint64_t x16_entry, entries; /* the entry that made it; entries so far */
+
+    cuda_shared *weights; /* row-major, by the host memory they came from */
+
+    void *profile_data; /* of an installed profile; profile_free runs in destroy */
+    void (*profile_free)(cuda_backend *);
+};
+
+static inline cuda_backend *cuda_of(ls_backend *be) {
+    return (cuda_backend *)(void *)be;
+}
+
+/* Names the device to the runtime, for this host thread; LS_ERR_DEVICE. */
+ls_status cuda_enter(cuda_backend *cuda, ls_err *err);
+
+/* LS_OK, or LS_ERR_DEVICE (LS_ERR_MEMORY when memory ran out) with "cuda: `what`: ...". Clears the
+ * runtime's own note of the error. */
+ls_status cuda_answer(cudaError_t answer, const char *what, ls_err *err);
+
+/* Where an entry that writes [n_rows, dim] at `of` puts its rounded copy; NULL: nobody will ask. */
+uint16_t *cuda_round_beside(cuda_backend *cuda, const float *of, int32_t n_rows, int32_t dim);
+
+/* For launchers: keeps `why` when it is the first failure. */
+void cuda_keep(cuda_backend *cuda, const ls_err *why);
+/* After a launch: keeps the runtime's answer. */
+void cuda_launched(cuda_backend *cuda, const char *what);
+
+/* After the stream was waited for: the kept failure, or what a kernel found, and forgets it. */
+ls_status cuda_take_error(cuda_backend *cuda, ls_err *err);
+
+/* Programmatic dependent launch (9.0 and later): LS_LAUNCH may start a kernel while the one ahead
+ * still runs, and every kernel so launched calls cuda_wait_ahead before anything else: only its
+ * start is earlier. What comes behind waits for it in turn, so all before it has ended too. */
+#ifdef __CUDACC__
+static __device__ __forceinline__ void cuda_wait_ahead(void) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+/* bf16, nearest even, as the instructions of profile mma round */
+static __device__ __forceinline__ uint16_t cuda_bf16(float v) {
+    uint32_t r;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(0.0f), "f"(v));
+    return (uint16_t)r;
+}
+#define LS_LAUNCH(cuda, what, kernel, grid, threads, ...)                        \
+    do {                                                                         \
+        cudaLaunchConfig_t config_ = {};                                         \
+        cudaLaunchAttribute early_[1];                                           \
+        config_.gridDim = (grid);                                                \
+        config_.blockDim = (threads);                                            \
+        config_.stream = (cuda)->stream;                                         \
+        config_.attrs = early_;                                                  \
+        config_.numAttrs = (cuda)->overlap ? 1 : 0;                              \
+        early_[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;       \
+        early_[0].val.programmaticStreamSerializationAllowed = 1;                \
+        cudaLaunchKernelEx(&config_, kernel, __VA_ARGS__); /* asked for below */ \
+        cuda_launched(cuda, what);                                               \
+    } while (0)
+#endif
+
+/* What every launcher begins with: a refused or impossible launch returns. */
+#define LS_CUDA_BEGIN(be, check)                                    \
+    cuda_backend *cuda = cuda_of(be);                               \
+    do {                                                            \
+        ls_err why_;                                                \
+        if ((check) != LS_OK || cuda_enter(cuda, &why_) != LS_OK) { \
+            cuda_keep(cuda, &why_);                                 \
+            return;                                                 \
+        }                                                           \
+    } while (0)
+
+/* Members of the table. */
+void ls_cuda_memory_install(cuda_backend *cuda);
+ls_status ls_cuda_memory_create(cuda_backend *cuda, ls_err *err);
+void ls_cuda_memory_destroy(cuda_backend *cuda);
+void ls_cuda_rows_install(cuda_backend *cuda);
+void ls_cuda_bodies_install(cuda_backend *cuda);
+void ls_cuda_linear_install(cuda_backend *cuda);
+void ls_cuda_read_install(cuda_backend *cuda);
+/* Compute capability 9.0; arguments are checked, n_rows > 0. */
+void ls_cuda_stats_cluster(cuda_backend *cuda, const ls_stats_args *a);
+void ls_cuda_choose_cluster(cuda_backend *cuda, const ls_choose_args *a);
+/* Whether the build holds code for the device. */
+cudaError_t ls_cuda_bodies_probe(void);
+
+/* Other profiles, where the build has them. */
+ls_status ls_mma_install(cuda_backend *cuda, ls_err *err);
+ls_status ls_cublas_install(cuda_backend *cuda, ls_err *err);
+
+#endif

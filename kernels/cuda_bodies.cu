@@ -1,0 +1,241 @@
+/* cuda_bodies.cu - kernels and launchers of the bodies of one block: its warps meet in barriers and
+ * share block memory. Grids and threads are no part of a result. */
+#include "accept.body.h"
+#include "attn.body.h"
+#include "draw.body.h"
+#include "norm.body.h"
+#include "stats.body.h"
+
+#include "cuda.h"
+#include "cuda_mma.h"
+
+/* Threads of a block whose warps share n items. */
+static unsigned threads_of(int n_items, int most) {
+    const int n = 32 * n_items;
+    return (unsigned)(n < 128 ? 128 : n < most ? n : most);
+}
+static int segments_of(int n) {
+    return n / LS_SEGMENT + (n % LS_SEGMENT != 0);
+}
+
+/* n floats into block memory, as a block; published when it returns. */
+static __device__ __forceinline__ void stage(float *to, const float *from, int n) {
+#pragma unroll 8
+    for (int i = (int)threadIdx.x; i < n; i += (int)blockDim.x)
+        to[i] = from[i];
+    __syncthreads();
+}
+
+/* ---- norm ------------------------------------------------------------------------------------ */
+
+#define NORM_THREADS 512
+#define NORM_STAGED 8192 /* elements of a row that is brought into block memory at once */
+
+/* The body reads its row twice: from block memory, where it fits, every load is in flight once. */
+static __global__ void __launch_bounds__(NORM_THREADS)
+    ls_rmsnorm_kernel(const ls_rmsnorm_args arg, uint16_t *x16) {
+    __shared__ ls_norm_mem mem;
+    __shared__ float row[NORM_STAGED];
+    cuda_wait_ahead();
+    ls_rmsnorm_args a = arg;
+    const size_t at = (size_t)blockIdx.x * (size_t)a.dim;
+    a.x += at;
+    a.y += at;
+    if (a.dim > NORM_STAGED) {
+        ls_body_rmsnorm(&a, 0, &mem);
+        return;
+    }
+    float *y = a.y;
+    stage(row, a.x, a.dim);
+    a.x = a.y = row;
+    ls_body_rmsnorm(&a, 0, &mem); /* ends with a barrier */
+    const int ld = (a.dim + 31) / 32 * 32;
+    if (x16)
+        x16 += (size_t)blockIdx.x * (size_t)ld;
+    for (int i = (int)threadIdx.x; i < ld; i += (int)blockDim.x) {
+        const float v = i < a.dim ? row[i] : 0.0f;
+        if (i < a.dim)
+            y[i] = v;
+        if (x16)
+            x16[LS_MMA_AT(i)] = cuda_bf16(v);
+    }
+}
+static void ls_rmsnorm_cuda(ls_backend *be, const ls_rmsnorm_args *a) {
+    LS_CUDA_BEGIN(be, ls_check_rmsnorm(a, &why_));
+    if (a->n_rows < 1)
+        return;
+    uint16_t *x16 =
+        a->dim <= NORM_STAGED ? cuda_round_beside(cuda, a->y, a->n_rows, a->dim) : NULL;
+    LS_LAUNCH(cuda, "rmsnorm", ls_rmsnorm_kernel, (unsigned)a->n_rows,
+              threads_of(2 * segments_of(a->dim), NORM_THREADS), *a, x16);
+}
+
+/* ---- attention ------------------------------------------------------------------------------- */
+
+#define ATTN_THREADS 128
+
+/* Block (row, chunk) x kv head; chunks past the row's count return at once: the grid is a bound.
+ * Storage type and head width are constants inside. A row with more chunks than the scratch holds
+ * is left to the merge, which reports it. */
+template <int T, int E>
+static __global__ void __launch_bounds__(ATTN_THREADS)
+    ls_attn_chunk_kernel(const ls_attn_args arg) {
+    __shared__ ls_attn_mem mem;
+    ls_attn_args a = arg;
+    a.kv_dtype = (ls_dtype)T;
+    if (E)
+        a.head_dim = E;
+    const int r = (int)blockIdx.x / a.max_chunks, c = (int)blockIdx.x % a.max_chunks;
+    if (ls_chunk_count_of(a.rule, a.length[r]) <= a.max_chunks)
+        ls_body_attn_chunk(&a, r, (int)blockIdx.y, c, &mem);
+}
+
+#define MERGE_THREADS 256
+#define MERGE_STAGED 9216 /* floats of partial states that are brought into block memory at once */
+
+static __global__ void __launch_bounds__(MERGE_THREADS)
+    ls_attn_merge_kernel(const ls_attn_args a, cuda_fault *fault, int32_t *claim) {
+    __shared__ ls_merge_mem mem;
+    __shared__ float states[MERGE_STAGED];
+    const int r = (int)blockIdx.x / a.n_heads, h = (int)blockIdx.x % a.n_heads;
+    const int n = ls_chunk_count_of(a.rule, a.length[r]), size = n * (2 + a.head_dim);
+    if (n <= a.max_chunks && n <= LS_CHUNKS_MAX) {
+        const size_t row = (size_t)r * (size_t)a.n_heads + (size_t)h;
+        if (n == 0 || size > MERGE_STAGED) {
+            ls_body_attn_merge(&a, r, h, &mem);
+            return;
+        }
+        stage(states, a.part + row * (size_t)a.max_chunks * (size_t)(2 + a.head_dim), size);
+        ls_attn_join(states, n, a.head_dim, a.out + row * (size_t)a.head_dim, &mem);
+        return;
+    }
+    float *out = a.out + ((size_t)r * (size_t)a.n_heads + (size_t)h) * (size_t)a.head_dim;
+    for (int e = (int)threadIdx.x; e < a.head_dim; e += (int)blockDim.x)
+        out[e] = ls_float_of(0x7fc00000u);
+    if (threadIdx.x == 0 && atomicCAS(claim, 0, 1) == 0) {
+        fault->row = r;
+        fault->length = a.length[r];
+        fault->chunks = n;
+        fault->max_chunks = a.max_chunks;
+        __threadfence_system();
+        fault->set = 1;
+    }
+}
+
+typedef void (*attn_kernel)(const ls_attn_args);
+
+template <int T> static attn_kernel attn_kernel_of(int head_dim) {
+    return head_dim == 64    ? ls_attn_chunk_kernel<T, 64>
+           : head_dim == 128 ? ls_attn_chunk_kernel<T, 128>
+                             : ls_attn_chunk_kernel<T, 0>;
+}
+static attn_kernel attn_kernel_for(const ls_attn_args *a) {
+    return a->kv_dtype == LS_F32    ? attn_kernel_of<LS_F32>(a->head_dim)
+           : a->kv_dtype == LS_BF16 ? attn_kernel_of<LS_BF16>(a->head_dim)
+                                    : attn_kernel_of<LS_F16>(a->head_dim);
+}
+
+static void ls_attn_cuda(ls_backend *be, const ls_attn_args *a) {
+    LS_CUDA_BEGIN(be, ls_check_attn(a, &why_));
+    if (a->n_rows < 1)
+        return;
+    if (a->only != 2 && a->max_chunks > 0) {
+        const dim3 grid((unsigned)a->n_rows * (unsigned)a->max_chunks, (unsigned)a->n_kv);
+        attn_kernel_for(a)<<<grid, ATTN_THREADS, 0, cuda->stream>>>(*a);
+        cuda_launched(cuda, "attention");
+    }
+    if (a->only != 1) {
+        ls_attn_merge_kernel<<<(unsigned)a->n_rows *(unsigned)a->n_heads, ATTN_THREADS, 0,
+                               cuda->stream>>>(*a, cuda->fault, cuda->claim_d);
+        cuda_launched(cuda, "attention merge");
+    }
+}
+
+static void ls_attn_launch_cuda(ls_backend *be, const ls_attn_args *a, ls_launch *out) {
+    LS_CUDA_BEGIN(be, ls_check_attn(a, &why_));
+    cudaFuncAttributes attr;
+    ls_err why;
+    int blocks = 0;
+    if (cuda_answer(cudaFuncGetAttributes(&attr, attn_kernel_for(a)), "attention", &why) != LS_OK ||
+        cuda_answer(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, attn_kernel_for(a),
+                                                                  ATTN_THREADS, 0),
+                    "attention", &why) != LS_OK) {
+        cuda_keep(cuda, &why);
+        return;
+    }
+    out->blocks = a->n_rows * a->max_chunks * a->n_kv;
+    out->threads = ATTN_THREADS;
+    out->blocks_a_unit = blocks;
+    out->warps_a_unit = cuda->threads_a_unit / 32;
+    out->units = cuda->n_units;
+    out->shared_bytes = (int32_t)attr.sharedSizeBytes;
+}
+
+/* ---- statistics and draws -------------------------------------------------------------------- */
+
+#define STATS_THREADS 1024
+#define CLUSTER_VOCAB \
+    8192 /* from here on a row is worth several blocks, where there are clusters */
+
+static __global__ void __launch_bounds__(STATS_THREADS) ls_stats_kernel(const ls_stats_args a) {
+    __shared__ ls_stats_mem mem;
+    ls_body_stats(&a, (int)blockIdx.x, &mem);
+}
+static void ls_stats_cuda(ls_backend *be, const ls_stats_args *a) {
+    LS_CUDA_BEGIN(be, ls_check_stats(a, &why_));
+    if (a->n_rows < 1)
+        return;
+    if (cuda->capability >= 90 && a->n_vocab >= CLUSTER_VOCAB) {
+        ls_cuda_stats_cluster(cuda, a);
+        return;
+    }
+    ls_stats_kernel<<<(unsigned)a->n_rows, threads_of(segments_of(a->n_vocab), STATS_THREADS), 0,
+                      cuda->stream>>>(*a);
+    cuda_launched(cuda, "statistics");
+}
+
+static __global__ void __launch_bounds__(STATS_THREADS) ls_choose_kernel(const ls_choose_args a) {
+    __shared__ ls_choose_mem mem;
+    ls_body_choose(&a, (int)blockIdx.x, &mem);
+}
+static void ls_choose_cuda(ls_backend *be, const ls_choose_args *a) {
+    LS_CUDA_BEGIN(be, ls_check_choose(a, &why_));
+    if (a->n_rows < 1)
+        return;
+    if (cuda->capability >= 90 && a->n_vocab >= CLUSTER_VOCAB) {
+        ls_cuda_choose_cluster(cuda, a);
+        return;
+    }
+    ls_choose_kernel<<<(unsigned)a->n_rows, threads_of(segments_of(a->n_vocab), STATS_THREADS), 0,
+                       cuda->stream>>>(*a);
+    cuda_launched(cuda, "choose");
+}
+
+static __global__ void __launch_bounds__(STATS_THREADS) ls_accept_kernel(const ls_accept_args a) {
+    __shared__ ls_accept_mem mem;
+    ls_body_accept(&a, &mem);
+}
+static void ls_accept_cuda(ls_backend *be, const ls_accept_args *a) {
+    LS_CUDA_BEGIN(be, ls_check_accept(a, &why_));
+    const int n_seg = a->kind == LS_ACCEPT_REJECTION ? segments_of(a->n_vocab) : 0;
+    const unsigned threads = n_seg ? threads_of(n_seg, STATS_THREADS) : 32;
+    ls_accept_kernel<<<1, threads, 0, cuda->stream>>>(*a);
+    cuda_launched(cuda, "accept");
+}
+
+/* ---- the table ------------------------------------------------------------------------------- */
+
+cudaError_t ls_cuda_bodies_probe(void) {
+    cudaFuncAttributes attr;
+    return cudaFuncGetAttributes(&attr, ls_stats_kernel);
+}
+
+void ls_cuda_bodies_install(cuda_backend *cuda) {
+    ls_backend *be = &cuda->be;
+    be->rmsnorm = ls_rmsnorm_cuda;
+    be->attn = ls_attn_cuda;
+    be->attn_launch = ls_attn_launch_cuda;
+    be->stats = ls_stats_cuda;
+    be->choose = ls_choose_cuda;
+    be->accept = ls_accept_cuda;
+}

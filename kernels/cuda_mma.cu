@@ -1,0 +1,174 @@
+/* cuda_mma.cu - the tensor-core linear of profile `mma` (N-MMA): packing, and which kernel runs.
+ * Up to 16 rows take the narrow kernel (cuda_mma_narrow.cu). More take it several times, or the wide
+ * one (cuda_mma_wide.cu), whichever should be faster: the bits are the same. */
+#include "cuda_mma_device.h"
+
+/* ---- packing --------------------------------------------------------------------------------- */
+
+size_t ls_mma_bytes(int32_t n_out, int32_t n_in) {
+    return (size_t)mma_ceil(n_out, MMA_TILE) * (size_t)mma_ceil(n_in, MMA_STEP) * MMA_STEP_BYTES;
+}
+
+MMA_FN uint32_t mma_pair_at(const uint16_t *w, int n_out, int n_in, int row, int k) {
+    uint32_t v = 0;
+    if (row < n_out && k < n_in)
+        v = w[(size_t)row * (size_t)n_in + (size_t)k];
+    if (row < n_out && k + 1 < n_in)
+        v |= (uint32_t)w[(size_t)row * (size_t)n_in + (size_t)k + 1] << 16;
+    return v;
+}
+__global__ void mma_pack(const uint16_t *w, int n_out, int n_in, uint4 *packed, size_t n) {
+    const size_t tiles = (size_t)((n_out + MMA_TILE - 1) / MMA_TILE);
+    const size_t steps_all = (size_t)((n_in + MMA_STEP - 1) / MMA_STEP);
+    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n;
+         i += (size_t)gridDim.x * blockDim.x) {
+        const int lane = (int)(i & 31), g = lane >> 2, t = lane & 3;
+        const size_t unit = i >> 5, segment = unit / (tiles * MMA_SEGMENT_STEPS);
+        const size_t inside = unit - segment * tiles * MMA_SEGMENT_STEPS;
+        const size_t left = steps_all - segment * MMA_SEGMENT_STEPS;
+        const size_t steps = left < MMA_SEGMENT_STEPS ? left : MMA_SEGMENT_STEPS;
+        const int row = (int)(inside / steps) * MMA_TILE + g;
+        const int k = (int)(segment * MMA_SEGMENT_STEPS + inside % steps) * MMA_STEP + t * 4;
+        packed[i] = make_uint4(
+            mma_pair_at(w, n_out, n_in, row, k), mma_pair_at(w, n_out, n_in, row + 8, k),
+            mma_pair_at(w, n_out, n_in, row, k + 2), mma_pair_at(w, n_out, n_in, row + 8, k + 2));
+    }
+}
+
+cudaError_t ls_mma_pack(const void *rowmajor_bf16_d, int32_t n_out, int32_t n_in, void *packed_d,
+                        cudaStream_t stream) {
+    if (!rowmajor_bf16_d || !packed_d || n_out < 1 || n_in < 1)
+        return cudaErrorInvalidValue;
+    mma_pack<<<2048, 256, 0, stream>>>((const uint16_t *)rowmajor_bf16_d, n_out, n_in,
+                                       (uint4 *)packed_d, ls_mma_bytes(n_out, n_in) / 16);
+    const cudaError_t e = cudaGetLastError();
+    return e != cudaSuccess ? e : cudaStreamSynchronize(stream);
+}
+
+/* ---- x rounded ------------------------------------------------------------------------------- */
+
+size_t ls_mma_x_bytes(int32_t n_in, int32_t n_rows) {
+    return (size_t)mma_ceil(n_in, 32) * 64 * (size_t)n_rows;
+}
+
+/* A thread makes the 16 bytes of a lane: four k of an even step, four of the odd one. */
+__global__ void mma_round(const float *x, int n_in, int n_rows, int lanes, uint4 *to) {
+    mma_let_next_begin();
+    mma_wait_previous();
+    for (int i = (int)(blockIdx.x * blockDim.x + threadIdx.x); i < n_rows * lanes;
+         i += (int)(gridDim.x * blockDim.x)) {
+        const int row = i / lanes, lane = i - row * lanes, k = (lane >> 2) * 32 + (lane & 3) * 4;
+        const float *from = x + (size_t)row * (size_t)n_in;
+        const uint2 even = mma_load_x(from, k, n_in), odd = mma_load_x(from, k + 16, n_in);
+        to[i] = make_uint4(even.x, even.y, odd.x, odd.y);
+    }
+}
+
+cudaError_t ls_mma_round(const float *x, int32_t n_in, int32_t n_rows, void *x16,
+                         const ls_mma_device *dev, cudaStream_t stream) {
+    const int32_t lanes = mma_ceil(n_in, 32) * 4, blocks = mma_ceil(lanes * n_rows, 128);
+    cudaLaunchAttribute early[1];
+    cudaLaunchConfig_t c = {};
+    c.gridDim = dim3((unsigned)(blocks < 4 * dev->n_sm ? blocks : 4 * dev->n_sm));
+    c.blockDim = dim3(128);
+    c.stream = stream;
+    c.attrs = early;
+    c.numAttrs = dev->pdl ? 1 : 0;
+    early[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early[0].val.programmaticStreamSerializationAllowed = 1;
+    return cudaLaunchKernelEx(&c, mma_round, x, (int)n_in, (int)n_rows, (int)lanes, (uint4 *)x16);
+}
+
+/* ---- the choice ------------------------------------------------------------------------------ */
+
+static int mma_list_make(const ls_linear_args *a, int32_t n, mma_list *m) {
+    m->n = n;
+    m->tiles = 0;
+    for (int32_t i = 0; i < LS_LINEARS; i++) {
+        m->first[i] = INT32_MAX;
+        m->w[i] = NULL;
+        m->y[i] = NULL;
+        m->add[i] = NULL;
+        m->n_out[i] = m->n_tiles[i] = 0;
+        if (i >= n)
+            continue;
+        if (a[i].x != a->x || a[i].n_rows != a->n_rows || a[i].w.n_in != a->w.n_in ||
+            a[i].w.dtype != LS_BF16 || a[i].w.n_out < 1 || a[i].w.n_in < 1)
+            return 0;
+        m->w[i] = (const char *)a[i].w.data;
+        m->y[i] = a[i].y;
+        m->add[i] = a[i].add;
+        m->n_out[i] = a[i].w.n_out;
+        m->first[i] = m->tiles;
+        m->n_tiles[i] = mma_ceil(a[i].w.n_out, MMA_TILE);
+        m->tiles += m->n_tiles[i];
+    }
+    return 1;
+}
+
+/* Whether many rows are better off in the wide kernel: nanoseconds of a multiprocessor that reads
+ * 23 bytes or does 3000 operations in each, as an H200's do. */
+static int mma_is_wide(const mma_list *m, int32_t n_rows, const ls_mma_device *dev) {
+    const int32_t at_once = ls_mma_narrow_rows(n_rows);
+    if (!ls_mma_wide_fits(dev))
+        return 0;
+    if (dev->wide > 0)
+        return n_rows >= dev->wide;
+    if (n_rows <= at_once)
+        return 0;
+    const double read = (double)mma_ceil(n_rows, at_once) * m->tiles * MMA_TILE * 2.0 / 23.0;
+    const double waves = mma_ceil(ls_mma_wide_blocks(m, n_rows), dev->n_sm);
+    return waves * dev->n_sm * (2.0 * 128 * 128 / 3000.0) < read;
+}
+
+int ls_mma_reads_x16(const ls_linear_args *a, int32_t n, const ls_mma_device *dev) {
+    mma_list m;
+    return n >= 1 && n <= LS_LINEARS && mma_list_make(a, n, &m) && !mma_is_wide(&m, a->n_rows, dev);
+}
+
+cudaError_t ls_mma_linears(const ls_linear_args *a, int32_t n, const void *x16, void *scratch,
+                           const ls_mma_device *dev, cudaStream_t stream) {
+    mma_list m;
+    if (n < 1 || n > LS_LINEARS || !mma_list_make(a, n, &m) || a->n_rows < 0)
+        return cudaErrorInvalidValue;
+    const int32_t n_rows = a->n_rows, n_in = a->w.n_in;
+    if (n_rows > 0 && mma_is_wide(&m, n_rows, dev))
+        return ls_mma_wide(&m, a->x, n_in, n_rows, scratch, dev, stream);
+    for (int32_t row = 0, at_once; row < n_rows; row += at_once) {
+        at_once = ls_mma_narrow_rows(n_rows - row);
+        for (int32_t i = 0; i < n; i++) {
+            const size_t at = (size_t)row * (size_t)a[i].w.n_out;
+            m.y[i] = a[i].y + at;
+            m.add[i] = a[i].add ? a[i].add + at : NULL;
+        }
+        const cudaError_t e = ls_mma_narrow(&m, (const char *)x16 + ls_mma_x_bytes(n_in, row), n_in,
+                                            at_once, scratch, dev, stream);
+        if (e != cudaSuccess)
+            return e;
+    }
+    return cudaSuccess;
+}
+
+size_t ls_mma_scratch_bytes(int32_t n_out, int32_t n_in, int32_t n_rows) {
+    const size_t narrow = ls_mma_narrow_scratch(n_out, n_in, n_rows);
+    const size_t wide = ls_mma_wide_scratch(n_out, n_in, n_rows);
+    return MMA_TICKET_BYTES + (narrow > wide ? narrow : wide);
+}
+
+cudaError_t ls_mma_device_get(ls_mma_device *dev) {
+    int device, v[3];
+    cudaError_t e = cudaGetDevice(&device);
+    const cudaDeviceAttr want[3] = {cudaDevAttrMultiProcessorCount,
+                                    cudaDevAttrMaxSharedMemoryPerBlockOptin,
+                                    cudaDevAttrComputeCapabilityMajor};
+    for (int i = 0; i < 3 && e == cudaSuccess; i++)
+        e = cudaDeviceGetAttribute(&v[i], want[i], device);
+    if (e != cudaSuccess)
+        return e;
+    *dev = ls_mma_device{};
+    dev->n_sm = v[0];
+    dev->smem_block = v[1];
+    dev->bulk = v[2] >= 9;
+    e = ls_mma_narrow_get(dev);
+    return e != cudaSuccess ? e : ls_mma_wide_get(dev);
+}

@@ -1,0 +1,71 @@
+/* cuda_mma.h - the tensor-core linear of profile `mma` (N-MMA, kernels/MMA.md).
+ * Shapes      y[R, n_out] = W[n_out, n_in] x[R, n_in] (+ add[R, n_out]); x, y, add: f32 row-major
+ *             without padding; W: bf16, packed once by ls_mma_pack. Any sizes from 1.
+ * Exactness   result row r is a function of row r of x (and add), W and the shapes. How many rows
+ *             ride along, their contents, which kernel ran, the grid and the device's size are not
+ *             in it.
+ * Errors      the first CUDA error of a call is returned; cudaErrorInvalidValue for shapes that do
+ *             not belong together. Nothing is launched then.
+ * Memory      allocates nothing. Scratch is the caller's: one for all launches of a stream, zeroed
+ *             once; every launch leaves its tickets at zero.
+ * Order       launches go to the stream, and may begin before the kernel ahead of them has ended
+ *             (programmatic dependent launch): until then they read packed weights and nothing
+ *             else. So packed weights must be complete before the first launch that reads them:
+ *             ls_mma_pack waits for the stream.
+ * Threads     nothing global; one owner a stream and scratch. */
+#ifndef LS_CUDA_MMA_H
+#define LS_CUDA_MMA_H
+
+#include <cuda_runtime_api.h>
+
+#include "backend.h"
+
+/* What a launch must know of the device; made once by ls_mma_device_get. n_sm may be lowered to use
+ * fewer multiprocessors, pdl set to 0, and the fields below `tune` set by studies: no bit of a
+ * result follows from any of them. */
+typedef struct ls_mma_device {
+    int32_t n_sm;       /* multiprocessors to use */
+    int32_t smem_block; /* most shared memory of a block, bytes */
+    int32_t bulk;       /* 1: bulk copies and dependent launch, as sm_90 has them */
+    int32_t pdl;        /* 1: launches may begin early */
+    /* tune: 0 lets the launcher choose */
+    int32_t depth; /* copies in a warp's ring, 2 to 4 */
+    int32_t wide;  /* rows from which the wide kernel runs */
+} ls_mma_device;
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+/* Reads the current device's properties, and raises the kernels' shared memory limits. */
+cudaError_t ls_mma_device_get(ls_mma_device *dev);
+
+/* Bytes of the packed form: n_out padded to 16, n_in to 16. */
+size_t ls_mma_bytes(int32_t n_out, int32_t n_in);
+/* Packs row-major bf16 [n_out, n_in], both in device memory; waits for the stream. packed_d has
+ * ls_mma_bytes and is aligned to 128 bytes. */
+cudaError_t ls_mma_pack(const void *rowmajor_bf16_d, int32_t n_out, int32_t n_in, void *packed_d,
+                        cudaStream_t stream);
+
+/* Scratch that serves every launch of at most n_rows rows, n_out outputs (of all its linears
+ * together) and n_in inputs. */
+size_t ls_mma_scratch_bytes(int32_t n_out, int32_t n_in, int32_t n_rows);
+
+/* x rounded to bf16 as few rows are read: [n_rows, n_in rounded up to 32], element k of a row at
+ * LS_MMA_AT(k), +0 past n_in. Aligned to 16 bytes. Whoever writes x may write this beside it. */
+#define LS_MMA_AT(k) (((k) & ~31) + ((k) >> 2 & 3) * 8 + ((k) >> 4 & 1) * 4 + ((k)&3))
+size_t ls_mma_x_bytes(int32_t n_in, int32_t n_rows);
+cudaError_t ls_mma_round(const float *x, int32_t n_in, int32_t n_rows, void *x16,
+                         const ls_mma_device *dev, cudaStream_t stream);
+/* Whether this many rows are read as x16. */
+int ls_mma_reads_x16(const ls_linear_args *a, int32_t n, const ls_mma_device *dev);
+
+/* n <= LS_LINEARS linears of the same x, n_in and n_rows, in one launch where rows are few. w.dtype
+ * is LS_BF16, w.data packed. x16: ls_mma_round of x (ignored by many rows). scratch is aligned to
+ * 256 bytes. */
+cudaError_t ls_mma_linears(const ls_linear_args *a, int32_t n, const void *x16, void *scratch,
+                           const ls_mma_device *dev, cudaStream_t stream);
+#ifdef __cplusplus
+}
+#endif
+
+#endif

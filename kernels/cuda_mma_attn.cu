@@ -1,0 +1,572 @@
+/* cuda_mma_attn.cu - attention of the profile `mma`. Contract: cuda_mma_attn.h; arithmetic and the
+ * drawing of the fragments: MMA_ATTN.md.
+ * A block is 4 key warps by C column warps. Its columns, 8 a column warp, are (row, query head)
+ * pairs of one key/value head; it walks items: an item is one chunk of one run of rows. Inside an
+ * item key warp w takes the 16-key tiles w, w + 4, ... of the chunk, with its own ring of copies
+ * and its own running maximum, sum and values; the C warps that share a ring differ in their
+ * columns alone. At the end the 4 states of a column meet in shared memory, in warp order. */
+#include "cuda_mma.h"
+#include "cuda_mma_attn.h"
+#include "cuda_mma_attn_tile.h"
+
+#define STAGES 4                   /* most tiles of a ring */
+#define LOG2_E 0x1.715476p+0f      /* scores are scaled so that the exponential is a power of two */
+#define STATE_PITCH(EP) ((EP) + 4) /* floats of a column's values at the end */
+
+/* How the columns of a launch are laid out. */
+typedef struct geometry {
+    int32_t heads;       /* query heads of a block: column p is row p / heads, head p % heads */
+    int32_t head_blocks; /* blocks that share out the heads of a group */
+    int32_t rows;        /* rows of a block */
+    int32_t stages;      /* tiles of a ring */
+    int32_t region;      /* bytes of a ring; a key warp's states at the end lie in the same place */
+    uint16_t *x16;       /* NULL, or the results rounded: [R, H E rounded up to 32] */
+} geometry;
+
+/* Nothing may be read or written before the launch ahead has ended; the one behind may start at
+ * any time, since it waits likewise. Both are nothing in launches without overlap. */
+DEV void wait_ahead() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+DEV void let_behind() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+DEV uint32_t shared_at(const void *p) {
+    return (uint32_t)__cvta_generic_to_shared(p);
+}
+
+/* ---- chunks ---------------------------------------------------------------------------------- */
+
+/* Shared memory of a block: the rings, then these. */
+template <int EP, int C> struct block_mem {
+    uint16_t q[C * COLUMNS][EP + 8];
+    float m[KEY_WARPS][C * COLUMNS], l[KEY_WARPS][C * COLUMNS];
+};
+
+/* The warps that share a ring: their copies have landed, and the tile before is used up. */
+template <int C> DEV void ring_sync(int key_warp) {
+    if (C == 1)
+        __syncwarp();
+    else
+        asm volatile("bar.sync %0, %1;" ::"r"(key_warp + 1), "n"(C * 32) : "memory");
+}
+
+/* What a lane reads of the queries of the block's columns; zeros where there is none. */
+template <int EP, int C> struct queries { float4 x[(EP + 63) / 64]; };
+template <int EP, int C>
+DEV queries<EP, C> read_queries(const ls_attn_args &a, const geometry &geo, int row0, int n,
+                                int head0, int n_heads) {
+    queries<EP, C> y;
+#pragma unroll
+    for (int j = 0; j < (EP + 63) / 64; j++) {
+        const int i = (int)threadIdx.x + j * KEY_WARPS * C * 32;
+        const int p = i / (EP / 4), e = i % (EP / 4) * 4, r = p / geo.heads, h = p % geo.heads;
+        y.x[j] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        if (r < n && h < n_heads && e < a.head_dim)
+            y.x[j] =
+                *(const float4 *)(a.q +
+                                  ((size_t)(row0 + r) * (size_t)a.n_heads + (size_t)(head0 + h)) *
+                                      (size_t)a.head_dim +
+                                  e);
+    }
+    return y;
+}
+/* Rounds them, and gives every warp the fragments of its columns. */
+template <int EP, int C>
+DEV void share_queries(block_mem<EP, C> *mem, const queries<EP, C> &y, int column_warp,
+                       uint32_t (&q)[EP / 16][2]) {
+    const int lane = (int)(threadIdx.x & 31u);
+#pragma unroll
+    for (int j = 0; j < (EP + 63) / 64; j++) {
+        const int i = (int)threadIdx.x + j * KEY_WARPS * C * 32;
+        const int p = i / (EP / 4), e = i % (EP / 4) * 4;
+        if (p < C * COLUMNS)
+            *(uint2 *)&mem->q[p][e] =
+                make_uint2(pair_of(y.x[j].x, y.x[j].y), pair_of(y.x[j].z, y.x[j].w));
+    }
+    __syncthreads(); /* publishes the queries */
+#pragma unroll
+    for (int i = 0; i < EP / 16; i += 2) {
+        uint32_t b[4];
+        load_4(b, shared_at(mem->q[column_warp * COLUMNS + (lane & 7)]) +
+                      (uint32_t)((lane >> 3) * 16 + i * 32));
+        q[i][0] = b[0], q[i][1] = b[1], q[i + 1][0] = b[2], q[i + 1][1] = b[3];
+    }
+}
+
+DEV float4 scaled_add(float f, float4 x, float4 acc) {
+    return make_float4(__fmaf_rn(f, x.x, acc.x), __fmaf_rn(f, x.y, acc.y), __fmaf_rn(f, x.z, acc.z),
+                       __fmaf_rn(f, x.w, acc.w));
+}
+
+/* Where element e of a (row, head) lies in x16; four from a multiple of four lie together. */
+DEV size_t rounded_at(const ls_attn_args &a, size_t row_head, int e) {
+    const size_t row = row_head / (size_t)a.n_heads, head = row_head % (size_t)a.n_heads;
+    const int dim = a.n_heads * a.head_dim, k = (int)head * a.head_dim + e;
+    return row * (size_t)((dim + 31) / 32 * 32) + (size_t)LS_MMA_AT(k);
+}
+DEV uint32_t bf16x2(float lo, float hi) {
+    uint32_t r;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo));
+    return r;
+}
+
+/* Joins the states of the four key warps; stores a column as the chunk's part, or as the result
+ * where there is no other chunk to merge. A lane finds the weights of column `lane`, then a warp
+ * takes a column, four elements a lane. */
+template <int EP, int C>
+DEV void join_warps(const ls_attn_args &a, const geometry &geo, const block_mem<EP, C> *mem,
+                    const unsigned char *rings, const row_info &rows, const item_info &x,
+                    size_t row_head0, int n_heads) {
+    const int warp = (int)(threadIdx.x >> 5), lane = (int)(threadIdx.x & 31u);
+    const int p = min(lane, C * COLUMNS - 1), r = p / geo.heads, h = p % geo.heads;
+    const int32_t length = __shfl_sync(FULL, rows.length, r & 31); /* all lanes, or it waits */
+    const int32_t count = __shfl_sync(FULL, rows.count, r & 31);
+    const bool live = r >= x.first && r < x.end && h < n_heads && length > x.k0;
+    const uint32_t lives = __ballot_sync(FULL, live), wholes = __ballot_sync(FULL, count == 1);
+    float top = mem->m[0][p], l = 0.0f, f[KEY_WARPS];
+#pragma unroll
+    for (int w = 1; w < KEY_WARPS; w++)
+        top = fmaxf(top, mem->m[w][p]);
+    const float z = top == -INFINITY ? 0.0f : top;
+#pragma unroll
+    for (int w = 0; w < KEY_WARPS; w++) {
+        f[w] = exp2_of(__fsub_rn(mem->m[w][p], z));
+        l = __fmaf_rn(f[w], mem->l[w][p], l);
+    }
+    for (int c = warp; c < C * COLUMNS; c += KEY_WARPS * C) {
+        if (!(lives >> c & 1u))
+            continue;
+        float fc[KEY_WARPS];
+#pragma unroll
+        for (int w = 0; w < KEY_WARPS; w++)
+            fc[w] = __shfl_sync(FULL, f[w], c);
+        const float lc = __shfl_sync(FULL, l, c), topc = __shfl_sync(FULL, top, c);
+        const size_t row_head =
+            row_head0 + (size_t)(c / geo.heads) * (size_t)a.n_heads + (size_t)(c % geo.heads);
+        float *to =
+            a.part + (row_head * (size_t)a.max_chunks + (size_t)x.chunk) * (2 + (size_t)a.head_dim);
+        for (int e = lane * 4; e < a.head_dim; e += 128) {
+            float4 acc = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#pragma unroll
+            for (int w = 0; w < KEY_WARPS; w++) {
+                const float *state = (const float *)(rings + (size_t)(w * geo.region));
+                acc = scaled_add(fc[w], *(const float4 *)(state + c * STATE_PITCH(EP) + e), acc);
+            }
+            /* a zero has no sign: whether products of zeros were added to it is the launch's
+             * business */
+            acc.x = __fadd_rn(acc.x, 0.0f), acc.y = __fadd_rn(acc.y, 0.0f);
+            acc.z = __fadd_rn(acc.z, 0.0f), acc.w = __fadd_rn(acc.w, 0.0f);
+            if (wholes >> c & 1u) {
+                float4 y = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+                if (lc != 0.0f)
+                    y = make_float4(__fdiv_rn(acc.x, lc), __fdiv_rn(acc.y, lc),
+                                    __fdiv_rn(acc.z, lc), __fdiv_rn(acc.w, lc));
+                *(float4 *)(a.out + row_head * (size_t)a.head_dim + e) = y;
+                if (geo.x16)
+                    *(uint2 *)(geo.x16 + rounded_at(a, row_head, e)) =
+                        make_uint2(bf16x2(y.x, y.y), bf16x2(y.z, y.w));
+            } else {
+                if (e == 0)
+                    *(float2 *)to = make_float2(topc, lc);
+                *(float2 *)(to + 2 + e) = make_float2(acc.x, acc.y);
+                *(float2 *)(to + 4 + e) = make_float2(acc.z, acc.w);
+            }
+        }
+    }
+}
+
+/* Where keys stop in an item, for the columns of column warp c. */
+DEV edge find_edge(const row_info &rows, const item_info &x, const geometry &geo, int n, int c) {
+    const int lane = (int)(threadIdx.x & 31u);
+    edge e;
+    e.first = c * COLUMNS / geo.heads;
+    e.last = min((c * COLUMNS + COLUMNS - 1) / geo.heads, n - 1);
+    const bool in_item = lane >= x.first && lane < x.end && rows.length > x.k0;
+    const bool here = in_item && lane >= e.first && lane <= e.last;
+    e.of_row = in_item ? min(rows.length, x.k1) : 0;
+    e.whole = __reduce_min_sync(FULL, here ? e.of_row : NONE);
+    e.top = __reduce_max_sync(FULL, here ? e.of_row : 0);
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        const int r = (c * COLUMNS + 2 * (lane & 3) + i) / geo.heads;
+        const int32_t limit = __shfl_sync(FULL, e.of_row, r & 31);
+        e.row[i] = r < n ? r : -1;
+        e.limit[i] = r < n ? limit : 0;
+    }
+    return e;
+}
+
+/* Grid: (row blocks, kv heads * head_blocks, any number: items are walked with its stride). */
+template <int EP, int C>
+static __global__ void __launch_bounds__(KEY_WARPS *C * 32, EP > 128 || C == 4 ? 1 : 2)
+    chunk_kernel(const __grid_constant__ ls_attn_args a, const __grid_constant__ geometry geo) {
+    extern __shared__ __align__(16) unsigned char rings[];
+    block_mem<EP, C> *mem = (block_mem<EP, C> *)(rings + (size_t)(KEY_WARPS * geo.region));
+    const int lane = (int)(threadIdx.x & 31u), g = lane >> 2, t = lane & 3;
+    const int key_warp = (int)(threadIdx.x >> 5) / C, column_warp = (int)(threadIdx.x >> 5) % C;
+    const int kv_head = (int)blockIdx.y / geo.head_blocks, group = a.n_heads / a.n_kv;
+    const int h0 = (int)blockIdx.y % geo.head_blocks * geo.heads;
+    const int n_heads = min(geo.heads, group - h0), head0 = kv_head * group + h0;
+    const int row0 = (int)blockIdx.x * geo.rows, n = min(geo.rows, a.n_rows - row0);
+
+    const size_t head_at = (size_t)kv_head * (size_t)a.head_dim * 2;
+    const pools from = {(const unsigned char *)a.k_pool + head_at,
+                        (const unsigned char *)a.v_pool + head_at,
+                        (uint32_t)(a.n_kv * a.head_dim * 2), (uint32_t)(a.head_dim * 2)};
+    const float scale = __fmul_rn(a.scale, LOG2_E);
+    unsigned char *mine = rings + (size_t)(key_warp * geo.region);
+    const uint32_t ring = shared_at(mine);
+    const uint32_t k_lane = (uint32_t)((lane & 15) * PITCH_BYTES(EP) + (lane >> 4) * 16);
+    const uint32_t v_lane = (uint32_t)(HALF_TILE_BYTES(EP) + ((lane >> 3) & 1) * 16 +
+                                       ((lane & 7) + (lane >> 4) * 8) * PITCH_BYTES(EP));
+
+    wait_ahead();
+    const queries<EP, C> early = read_queries<EP, C>(a, geo, row0, n, head0, n_heads);
+    const row_info rows = read_rows(a, row0, n, lane);
+    uint32_t q[EP / 16][2];
+    for (int it = (int)blockIdx.z; it < rows.n_items; it += (int)gridDim.z) {
+        const item_info x = find_item(rows, it);
+        edge e = {};
+        walk k;
+        k.k0 = x.k0 + key_warp * TILE;
+        k.k1 = x.k1;
+        k.stride = KEY_WARPS * TILE;
+        k.n_tiles = (k.k1 - k.k0 + KEY_WARPS * TILE - 1) / (KEY_WARPS * TILE);
+        k.row = row0 + x.first;
+        k.at = __shfl_sync(FULL, rows.at, x.first);
+        k.n_table = __shfl_sync(FULL, rows.n_table, x.first);
+        k.prefix = __shfl_sync(FULL, rows.prefix, x.first);
+
+        warp_state<EP> s;
+        s.m[0] = s.m[1] = -INFINITY, s.l[0] = s.l[1] = 0.0f;
+#pragma unroll
+        for (int i = 0; i < EP / 16; i++)
+            s.acc[i][0] = s.acc[i][1] = s.acc[i][2] = s.acc[i][3] = 0.0f;
+
+        /* Turn i: the copies of tile i + ahead start, the slots of tile i + ahead + 1 are found,
+         * and tile i is used. A group is closed every turn, empty past the last tile: waits count
+         * groups. The turns below 0 fill the ring; what need not come before the copies is done in
+         * the last of them, which every warp has. */
+        const int ahead = geo.stages - 1;
+        int32_t slot = -1;
+        for (int i = -geo.stages; i < k.n_tiles; i++) {
+            if (i >= 0) {
+                if (ahead > 0)
+                    copies_wait(ahead - 1);
+                ring_sync<C>(key_warp);
+            }
+            if (i + ahead >= 0) {
+                if (i + ahead < k.n_tiles)
+                    fetch<EP, C>(from, slot,
+                                 ring + (uint32_t)((i + ahead) % geo.stages) * TILE_BYTES(EP),
+                                 column_warp);
+                copies_close();
+            }
+            slot = find_slots(a.loc, k, i + geo.stages);
+            if (i < 0) {
+                if (i == -1) {
+                    e = find_edge(rows, x, geo, n, column_warp);
+                    if (it == (int)blockIdx.z)
+                        share_queries<EP, C>(mem, early, column_warp, q);
+                }
+                continue;
+            }
+            if (ahead == 0) { /* a ring of one */
+                copies_wait(0);
+                ring_sync<C>(key_warp);
+            }
+            const uint32_t tile = ring + (uint32_t)(i % geo.stages) * TILE_BYTES(EP);
+            const int32_t key0 = k.k0 + i * KEY_WARPS * TILE;
+            if (key0 < e.top)
+                add_tile<EP>(s, q, tile + k_lane, tile + v_lane, scale, key0, e);
+        }
+
+        let_behind(); /* not sooner: blocks that wait here take room from those that read */
+        ring_sync<C>(key_warp); /* the ring is used up: the states take its place */
+        const int p = column_warp * COLUMNS + 2 * t;
+        float *to = (float *)mine + p * STATE_PITCH(EP) + g;
+#pragma unroll
+        for (int i = 0; i < EP / 16; i++) {
+            to[i * 16] = s.acc[i][0], to[i * 16 + STATE_PITCH(EP)] = s.acc[i][1];
+            to[i * 16 + 8] = s.acc[i][2], to[i * 16 + STATE_PITCH(EP) + 8] = s.acc[i][3];
+        }
+        if (g == 0) {
+            mem->m[key_warp][p] = s.m[0], mem->m[key_warp][p + 1] = s.m[1];
+            mem->l[key_warp][p] = s.l[0], mem->l[key_warp][p + 1] = s.l[1];
+        }
+        __syncthreads(); /* publishes the states */
+        join_warps<EP, C>(a, geo, mem, rings, rows, x,
+                          (size_t)row0 * (size_t)a.n_heads + (size_t)head0, n_heads);
+        if (it + (int)gridDim.z < rows.n_items)
+            __syncthreads(); /* the states are read: the next item may take their place */
+    }
+}
+
+/* ---- merge ----------------------------------------------------------------------------------- */
+
+#define MERGE_AHEAD 16 /* parts a lane reads at once */
+
+/* Grid: R * H blocks, a lane an element. Every warp finds the weights for itself. */
+static __global__ void merge_kernel(const __grid_constant__ ls_attn_args a, uint16_t *x16) {
+    const int lane = (int)(threadIdx.x & 31u), e = min((int)threadIdx.x, a.head_dim - 1);
+    const size_t row_head = blockIdx.x, step = 2 + (size_t)a.head_dim;
+    wait_ahead();
+    let_behind();
+    const float *part = a.part + row_head * (size_t)a.max_chunks * step;
+    /* read before the length is known: a part that is none is not used */
+    float next[MERGE_AHEAD];
+#pragma unroll
+    for (int i = 0; i < MERGE_AHEAD; i++)
+        next[i] = i < a.max_chunks ? part[(size_t)i * step + 2 + (size_t)e] : 0.0f;
+    float2 own = make_float2(-INFINITY, 0.0f); /* m and l of chunk `lane` of 32 */
+    if (lane < a.max_chunks)
+        own = *(const float2 *)(part + (size_t)lane * step);
+    const int n = chunk_count(a.rule, a.length[blockIdx.x / (unsigned)a.n_heads]);
+    if (n == 1)
+        return; /* the chunk wrote the result */
+    own.x = lane < n ? own.x : -INFINITY;
+    float top = own.x, l = 0.0f, acc = 0.0f, w = 0.0f;
+    for (int c = lane + 32; c < n; c += 32)
+        top = fmaxf(top, part[(size_t)c * step]);
+#pragma unroll
+    for (int o = 16; o > 0; o >>= 1)
+        top = fmaxf(top, __shfl_xor_sync(FULL, top, o));
+    const float z = top == -INFINITY ? 0.0f : top;
+    for (int c0 = 0; c0 < n; c0 += MERGE_AHEAD) {
+        if (c0 % 32 == 0 && c0 + lane < n) {
+            if (c0 > 0)
+                own = *(const float2 *)(part + (size_t)(c0 + lane) * step);
+            w = exp2_of(__fsub_rn(own.x, z));
+            l = __fmaf_rn(w, own.y, l);
+        }
+        float now[MERGE_AHEAD];
+#pragma unroll
+        for (int i = 0; i < MERGE_AHEAD; i++) {
+            const int c = c0 + MERGE_AHEAD + i;
+            now[i] = next[i];
+            next[i] = c < n ? part[(size_t)c * step + 2 + (size_t)e] : 0.0f;
+        }
+#pragma unroll
+        for (int i = 0; i < MERGE_AHEAD; i++) {
+            const float wi = __shfl_sync(FULL, w, c0 % 32 + i);
+            acc = c0 + i < n ? __fmaf_rn(wi, now[i], acc) : acc;
+        }
+    }
+#pragma unroll
+    for (int o = 16; o > 0; o >>= 1)
+        l = __fadd_rn(l, __shfl_xor_sync(FULL, l, o));
+    if ((int)threadIdx.x < a.head_dim) {
+        const float y = l == 0.0f ? 0.0f : __fdiv_rn(acc, l);
+        a.out[row_head * (size_t)a.head_dim + (size_t)e] = y;
+        if (x16)
+            x16[rounded_at(a, row_head, e)] = (uint16_t)bf16x2(y, 0.0f);
+    }
+}
+
+/* ---- launches -------------------------------------------------------------------------------- */
+
+typedef void (*chunk_fn)(const ls_attn_args, const geometry);
+typedef struct instance {
+    int32_t head_dim;     /* most it holds: narrower heads are padded with zeros */
+    int32_t column_warps; /* C */
+    int32_t tile_bytes, states_bytes, block_bytes;
+    chunk_fn kernel;
+} instance;
+
+#define INSTANCE(EP, C)                                                               \
+    {                                                                                 \
+        EP, C, TILE_BYTES(EP), (C)*COLUMNS *STATE_PITCH(EP) * (int32_t)sizeof(float), \
+            (int32_t)sizeof(block_mem<EP, C>), chunk_kernel<EP, C>                    \
+    }
+static const instance instances[] = {
+    INSTANCE(64, 1),  INSTANCE(64, 2),  INSTANCE(64, 4),  INSTANCE(96, 1),
+    INSTANCE(96, 2),  INSTANCE(96, 4),  INSTANCE(128, 1), INSTANCE(128, 2),
+    INSTANCE(128, 4), INSTANCE(256, 1), INSTANCE(256, 2),
+};
+#define N_INSTANCES (sizeof instances / sizeof instances[0])
+#define WARPS_FOR_REGISTERS 16 /* of a multiprocessor, at 128 registers a lane */
+
+typedef struct plan {
+    const instance *of;
+    geometry geo;
+    int32_t shared_bytes, resident; /* of a block; blocks a multiprocessor holds */
+    dim3 grid;
+} plan;
+
+static int32_t pieces(int32_t n, int32_t of) {
+    return (n + of - 1) / of;
+}
+
+/* The fewest column warps that hold the pass's columns, or the most there are. */
+static const instance *choose(const ls_attn_args *a) {
+    const int64_t columns = (int64_t)a->n_rows * (a->n_heads / a->n_kv);
+    const instance *best = NULL;
+    for (size_t i = 0; i < N_INSTANCES; i++) {
+        const instance *x = &instances[i];
+        if (x->head_dim < a->head_dim || (best && x->head_dim > best->head_dim))
+            continue;
+        if (!best || best->column_warps * COLUMNS < columns)
+            best = x;
+    }
+    return best;
+}
+
+/* The longest ring that leaves room for two blocks a multiprocessor where registers do, else for
+ * one. */
+static bool choose_stages(const ls_mma_attn_device *dev, plan *p) {
+    const int32_t warps = KEY_WARPS * p->of->column_warps;
+    const int32_t most = WARPS_FOR_REGISTERS / warps > 1 ? 2 : 1;
+    for (int32_t blocks = most; blocks >= 1; blocks--) {
+        for (int32_t stages = STAGES; stages >= (blocks == 2 ? 2 : 1); stages--) {
+            const int32_t ring = stages * p->of->tile_bytes;
+            p->geo.stages = stages;
+            p->geo.region = ring > p->of->states_bytes ? ring : p->of->states_bytes;
+            p->shared_bytes = KEY_WARPS * p->geo.region + p->of->block_bytes;
+            const int32_t by_shared = dev->shared_a_unit / (p->shared_bytes + dev->shared_reserved);
+            p->resident =
+                by_shared < WARPS_FOR_REGISTERS / warps ? by_shared : WARPS_FOR_REGISTERS / warps;
+            if (p->shared_bytes <= dev->shared_a_block && p->resident >= blocks)
+                return true;
+        }
+    }
+    return false;
+}
+
+static bool make_plan(const ls_attn_args *a, const ls_mma_attn_device *dev, plan *p) {
+    const int32_t group = a->n_heads / a->n_kv;
+    p->of = choose(a);
+    if (!p->of || !choose_stages(dev, p))
+        return false;
+    const int32_t columns = p->of->column_warps * COLUMNS;
+    p->geo.heads = group < columns ? group : columns;
+    p->geo.head_blocks = pieces(group, p->geo.heads);
+    p->geo.rows = columns / p->geo.heads;
+    const int32_t rows = p->geo.rows < a->n_rows ? p->geo.rows : a->n_rows;
+    const int64_t x = pieces(a->n_rows, p->geo.rows), y = a->n_kv * p->geo.head_blocks;
+    /* no more blocks than items, nor than are resident: the rest would only take turns */
+    const int64_t items = (int64_t)a->max_chunks * rows;
+    const int64_t room = (int64_t)dev->waves * dev->units * p->resident / (x * y);
+    int64_t z = items < room ? items : room;
+    z = z < 1 ? 1 : z > 65535 ? 65535 : z;
+    p->grid = dim3((unsigned)x, (unsigned)y, (unsigned)z);
+    return true;
+}
+
+cudaError_t ls_mma_attn_prepare(ls_mma_attn_device *dev) {
+    int device, major, minor, value, driver, runtime;
+    cudaError_t e = cudaGetDevice(&device);
+    const struct {
+        enum cudaDeviceAttr attr;
+        int32_t *to;
+    } read[] = {
+        {cudaDevAttrMultiProcessorCount, &dev->units},
+        {cudaDevAttrMaxSharedMemoryPerMultiprocessor, &dev->shared_a_unit},
+        {cudaDevAttrMaxSharedMemoryPerBlockOptin, &dev->shared_a_block},
+        {cudaDevAttrReservedSharedMemoryPerBlock, &dev->shared_reserved},
+        {cudaDevAttrMaxThreadsPerMultiProcessor, &dev->warps_a_unit},
+    };
+    for (size_t i = 0; i < sizeof read / sizeof read[0] && e == cudaSuccess; i++) {
+        e = cudaDeviceGetAttribute(&value, read[i].attr, device);
+        *read[i].to = value;
+    }
+    dev->warps_a_unit /= 32;
+    dev->waves = 1;
+    if (e == cudaSuccess)
+        e = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+    if (e == cudaSuccess)
+        e = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
+    if (e == cudaSuccess)
+        e = cudaDriverGetVersion(&driver);
+    if (e == cudaSuccess)
+        e = cudaRuntimeGetVersion(&runtime);
+    if (e != cudaSuccess)
+        return e;
+    if (major < 8)
+        return cudaErrorNotSupported;
+    /* captured into graphs from 12.3 on */
+    dev->overlap = major >= 9 && driver >= 12030 && runtime >= 12030;
+    for (size_t i = 0; i < N_INSTANCES; i++) {
+        plan p = {};
+        p.of = &instances[i];
+        if (!choose_stages(dev, &p))
+            return cudaErrorNotSupported;
+        e = cudaFuncSetAttribute((const void *)instances[i].kernel,
+                                 cudaFuncAttributeMaxDynamicSharedMemorySize, p.shared_bytes);
+        if (e == cudaSuccess)
+            e = cudaFuncSetAttribute((const void *)instances[i].kernel,
+                                     cudaFuncAttributePreferredSharedMemoryCarveout,
+                                     cudaSharedmemCarveoutMaxShared);
+        if (e != cudaSuccess)
+            return e;
+    }
+    /* the same split of memory as the chunks: a multiprocessor drains to change it */
+    return cudaFuncSetAttribute((const void *)merge_kernel,
+                                cudaFuncAttributePreferredSharedMemoryCarveout,
+                                cudaSharedmemCarveoutMaxShared);
+}
+
+bool ls_mma_attn_fits(const ls_attn_args *a) {
+    const uintptr_t pools = (uintptr_t)a->k_pool | (uintptr_t)a->v_pool;
+    const uintptr_t rows = (uintptr_t)a->q | (uintptr_t)a->out;
+    return a->kv_dtype == LS_BF16 && a->head_dim >= 16 && a->head_dim % 16 == 0 &&
+           a->head_dim <= LS_HEAD_DIM_MAX && a->n_kv > 0 && a->n_heads % a->n_kv == 0 &&
+           pools % 16 == 0 && rows % 16 == 0 && (uintptr_t)a->part % 8 == 0;
+}
+
+static cudaLaunchConfig_t launch_of(dim3 grid, unsigned threads, int32_t shared,
+                                    const ls_mma_attn_device *dev, cudaLaunchAttribute *attr,
+                                    cudaStream_t stream) {
+    cudaLaunchConfig_t c = {};
+    c.gridDim = grid;
+    c.blockDim = dim3(threads);
+    c.dynamicSmemBytes = (size_t)shared;
+    c.stream = stream;
+    attr->id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attr->val.programmaticStreamSerializationAllowed = 1;
+    c.attrs = attr;
+    c.numAttrs = dev->overlap ? 1 : 0;
+    return c;
+}
+
+cudaError_t ls_mma_attn(const ls_attn_args *a, uint16_t *x16, const ls_mma_attn_device *dev,
+                        cudaStream_t stream) {
+    cudaLaunchAttribute attr;
+    if (a->n_rows <= 0)
+        return cudaSuccess;
+    if (a->only != 2 && a->max_chunks > 0) {
+        plan p = {};
+        if (!make_plan(a, dev, &p))
+            return cudaErrorNotSupported;
+        p.geo.x16 = x16;
+        const cudaLaunchConfig_t c =
+            launch_of(p.grid, (unsigned)(KEY_WARPS * p.of->column_warps * 32), p.shared_bytes, dev,
+                      &attr, stream);
+        const cudaError_t e = cudaLaunchKernelEx(&c, p.of->kernel, *a, p.geo);
+        if (e != cudaSuccess)
+            return e;
+    }
+    if (a->only == 1)
+        return cudaSuccess;
+    const cudaLaunchConfig_t c =
+        launch_of(dim3((unsigned)a->n_rows * (unsigned)a->n_heads),
+                  (unsigned)pieces(a->head_dim, 32) * 32, 0, dev, &attr, stream);
+    return cudaLaunchKernelEx(&c, merge_kernel, *a, x16);
+}
+
+void ls_mma_attn_launch(const ls_attn_args *a, const ls_mma_attn_device *dev, ls_launch *out) {
+    plan p = {};
+    *out = {};
+    if (a->n_rows <= 0 || !make_plan(a, dev, &p))
+        return;
+    out->blocks = (int32_t)(p.grid.x * p.grid.y * p.grid.z);
+    out->threads = KEY_WARPS * p.of->column_warps * 32;
+    out->blocks_a_unit = p.resident;
+    out->warps_a_unit = dev->warps_a_unit;
+    out->units = dev->units;
+    out->shared_bytes = p.shared_bytes;
+}

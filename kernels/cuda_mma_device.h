@@ -1,0 +1,193 @@
+/* cuda_mma_device.h - what the kernels of N-MMA share: sizes, the list of tiles, the instructions.
+ * LS_MMA_BULK  1 where the code is compiled for sm_90 or later by CUDA 12.1 or later: bulk copies
+ *              that complete on mbarriers, dependent launch. Elsewhere 16-byte cp.async. The
+ *              arithmetic does not know which.
+ * Private to cuda_mma*.cu. */
+#ifndef LS_CUDA_MMA_DEVICE_H
+#define LS_CUDA_MMA_DEVICE_H
+
+#include <cuda_runtime.h>
+#include <stdint.h>
+
+#include "cuda_mma.h"
+
+#define MMA_SEGMENT 512 /* k of one chain of steps */
+#define MMA_STEP 16     /* k of one mma */
+#define MMA_SEGMENT_STEPS 32
+#define MMA_RANGE 8        /* segments of a range */
+#define MMA_TILE 16        /* outputs of a tile */
+#define MMA_STEP_BYTES 512 /* weights of one tile and step: 16 bytes a lane */
+#define MMA_TICKETS 131072 /* counters at the head of scratch */
+#define MMA_TICKET_BYTES ((size_t)MMA_TICKETS * 4)
+
+#if defined(__CUDACC_VER_MAJOR__) && __CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__ >= 1201
+#define MMA_HOST_BULK 1
+#else
+#define MMA_HOST_BULK 0
+#endif
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900 && MMA_HOST_BULK
+#define LS_MMA_BULK 1
+#else
+#define LS_MMA_BULK 0
+#endif
+
+#define MMA_FN static __device__ __forceinline__
+
+/* The tiles of up to three matrices, one after another. */
+typedef struct mma_list {
+    const char *w[LS_LINEARS];
+    float *y[LS_LINEARS];
+    const float *add[LS_LINEARS];
+    int32_t n_out[LS_LINEARS];
+    int32_t n_tiles[LS_LINEARS];
+    int32_t first[LS_LINEARS]; /* a matrix' first tile; past the end where there is none */
+    int32_t n, tiles;
+} mma_list;
+
+/* The narrow kernel: how many of n_rows rows one launch takes, and that launch. */
+int32_t ls_mma_narrow_rows(int32_t n_rows);
+cudaError_t ls_mma_narrow(const mma_list *m, const void *x16, int32_t n_in, int32_t n_rows,
+                          void *scratch, const ls_mma_device *dev, cudaStream_t stream);
+/* The wide kernel: whether the device has room for it, how many blocks it makes, its launches. */
+int ls_mma_wide_fits(const ls_mma_device *dev);
+int32_t ls_mma_wide_blocks(const mma_list *m, int32_t n_rows);
+cudaError_t ls_mma_wide(const mma_list *m, const float *x, int32_t n_in, int32_t n_rows,
+                        void *scratch, const ls_mma_device *dev, cudaStream_t stream);
+/* Each: scratch behind the tickets, bytes; what it finds out of a device. */
+size_t ls_mma_narrow_scratch(int32_t n_out, int32_t n_in, int32_t n_rows);
+size_t ls_mma_wide_scratch(int32_t n_out, int32_t n_in, int32_t n_rows);
+cudaError_t ls_mma_narrow_get(ls_mma_device *dev);
+cudaError_t ls_mma_wide_get(ls_mma_device *dev);
+
+static inline int32_t mma_ceil(int32_t a, int32_t b) {
+    return a / b + (a % b != 0);
+}
+
+#ifdef __CUDACC__
+/* ---- shared memory and its barriers ---------------------------------------------------------- */
+
+MMA_FN uint32_t mma_smem(const void *p) {
+    return (uint32_t)__cvta_generic_to_shared(p);
+}
+MMA_FN uint4 mma_lds4(uint32_t at) {
+    uint4 v;
+    asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "r"(at)
+                 : "memory");
+    return v;
+}
+MMA_FN float4 mma_ldsf4(uint32_t at) {
+    float4 v;
+    asm volatile("ld.shared.v4.f32 {%0,%1,%2,%3}, [%4];"
+                 : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+                 : "r"(at)
+                 : "memory");
+    return v;
+}
+MMA_FN void mma_stsf4(uint32_t at, float4 v) {
+    asm volatile("st.shared.v4.f32 [%0], {%1,%2,%3,%4};" ::"r"(at), "f"(v.x), "f"(v.y), "f"(v.z),
+                 "f"(v.w)
+                 : "memory");
+}
+
+MMA_FN void mma_bar_init(uint32_t bar, uint32_t count) {
+    asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(bar), "r"(count) : "memory");
+}
+/* Waits for the phase of this parity, and sees what came before its arrivals: bulk copies and warps
+ * of this block. */
+#if LS_MMA_BULK
+#define MMA_TRY_WAIT "mbarrier.try_wait.parity"
+#else
+#define MMA_TRY_WAIT "mbarrier.test_wait.parity"
+#endif
+MMA_FN void mma_bar_wait(uint32_t bar, uint32_t parity) {
+    asm volatile("{\n.reg .pred p;\n"
+                 "W_%=: " MMA_TRY_WAIT ".shared.b64 p, [%0], %1;\n"
+                 "@p bra D_%=;\nbra W_%=;\nD_%=:\n}" ::"r"(bar),
+                 "r"(parity)
+                 : "memory");
+}
+MMA_FN void mma_bar_arrive(uint32_t bar) {
+    asm volatile("{\n.reg .b64 s;\nmbarrier.arrive.shared.b64 s, [%0];\n}" ::"r"(bar) : "memory");
+}
+
+#if LS_MMA_BULK
+MMA_FN void mma_bar_expect(uint32_t bar, uint32_t bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes)
+                 : "memory");
+}
+MMA_FN void mma_bar_fence(void) {
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+#endif
+
+/* ---- dependent launch ------------------------------------------------------------------------ */
+
+MMA_FN void mma_let_next_begin(void) {
+#if LS_MMA_BULK
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+/* The kernels before this one have ended, and what they wrote is seen. */
+MMA_FN void mma_wait_previous(void) {
+#if LS_MMA_BULK
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+/* ---- copies into shared memory --------------------------------------------------------------- */
+
+#if LS_MMA_BULK
+MMA_FN void mma_bulk(uint32_t to, const void *from, uint32_t bytes, uint32_t bar) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], "
+                 "%2, [%3];" ::"r"(to),
+                 "l"(from), "r"(bytes), "r"(bar)
+                 : "memory");
+}
+#endif
+MMA_FN void mma_copy16(uint32_t to, const void *from) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+}
+MMA_FN void mma_copy_commit(void) {
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+/* Waits until at most n of this thread's newest groups are in flight. */
+#define MMA_COPY_WAIT(n) asm volatile("cp.async.wait_group %0;" ::"n"(n) : "memory")
+
+/* ---- arithmetic ------------------------------------------------------------------------------ */
+
+/* c += A (16 outputs x 16 k) B (16 k x 8 rows of x): the only multiplication of N-MMA. */
+MMA_FN void mma_step(float c[4], uint4 a, uint32_t b0, uint32_t b1) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, "
+                 "{%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
+}
+/* Two f32 rounded to bf16, nearest even; the first in the low half. */
+MMA_FN uint32_t mma_bf16x2(float lo, float hi) {
+    uint32_t r;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo));
+    return r;
+}
+/* Four k of a row of x from k on, rounded; past n_in zeros. For rows of any alignment. */
+MMA_FN uint2 mma_load_x(const float *row, int32_t k, int32_t n_in) {
+    float v[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        v[i] = k + i < n_in ? row[k + i] : 0.0f;
+    return make_uint2(mma_bf16x2(v[0], v[1]), mma_bf16x2(v[2], v[3]));
+}
+MMA_FN int mma_matrix_of(const mma_list *m, int tile) {
+    return (tile >= m->first[1]) + (tile >= m->first[2]);
+}
+/* Where the steps of (matrix, segment, tile) begin; `steps` of that segment. */
+MMA_FN const char *mma_unit(const mma_list *m, int i, int tile, int segment, int steps) {
+    const size_t tiles = (size_t)m->n_tiles[i];
+    const size_t local = (size_t)(tile - m->first[i]);
+    return m->w[i] +
+           ((size_t)segment * tiles * MMA_SEGMENT_STEPS + local * (size_t)steps) * MMA_STEP_BYTES;
+}
+#endif
+
+#endif

@@ -1,0 +1,377 @@
+/* cuda_mma_narrow.cu - the tensor-core linear for 1 to 16 rows (N-MMA): decode and verification.
+ * Structure   one block of 8 warps a multiprocessor. The (at most 8) segments of a range are dealt to
+ *             the warps, one each, so that a warp's activations stay in its registers while it walks
+ *             tile after tile. With S segments there are up to 8 / S teams of S warps, each with a
+ *             tile of its own. An item is what a block does between two barriers: one tile a team.
+ * Weights     stream through a ring of DEPTH copies of 8 steps (4 KiB) for each warp.
+ * Meeting     a team's segment sums meet in shared memory once an item, and are added in order.
+ * Ranges      more than 8 segments: range sums go to scratch, and the block that comes last at a
+ *             tile's ticket adds them in order.
+ * Early       before mma_wait_previous only weights are read: the rings are full by then.
+ * Source      after design 5.2; where the grid, teams and DEPTH come from is in no result. */
+#include "cuda_mma_device.h"
+
+#define MMA_WARPS 8
+#define MMA_THREADS (MMA_WARPS * 32)
+#define MMA_STAGE_STEPS 8 /* steps of one copy into a ring */
+#define MMA_STAGE_BYTES (MMA_STAGE_STEPS * MMA_STEP_BYTES)
+#define MMA_STAGES (MMA_SEGMENT_STEPS / MMA_STAGE_STEPS)
+#define MMA_ROWS_MAX 16
+
+/* Items of the full ranges come first, range after range, then those of the last one, whose fewer
+ * segments may leave room for more teams. With one range it is the last one. */
+typedef struct mma_narrow_args {
+    mma_list m;
+    const uint16_t *x16; /* [n_rows, ld] see ls_mma_round */
+    float *part;         /* [ranges, tiles, NT * 128] */
+    unsigned *ticket;    /* [tiles], zero between launches */
+    int32_t n_in, n_rows, ld, segments, ranges, last_steps;
+    int32_t slots[2], teams[2], groups[2]; /* [0] of a full range, [1] of the last: items = groups */
+    int32_t items;
+} mma_narrow_args;
+
+/* What a warp does in an item. */
+typedef struct mma_job {
+    int range, kind, tile, slot, team;
+    int stages; /* copies; 0: nothing to do */
+    int steps;
+} mma_job;
+
+MMA_FN mma_job mma_job_of(const mma_narrow_args *a, int item, int warp) {
+    mma_job j;
+    const int full = (a->ranges - 1) * a->groups[0];
+    j.kind = item >= full;
+    j.range = j.kind ? a->ranges - 1 : item / a->groups[0];
+    const int group = j.kind ? item - full : item - j.range * a->groups[0];
+    const int slots = a->slots[j.kind], teams = a->teams[j.kind];
+    j.team = warp / slots;
+    j.slot = warp - j.team * slots;
+    j.tile = group * teams + j.team;
+    const int segment = j.range * MMA_RANGE + j.slot;
+    j.steps = segment == a->segments - 1 ? a->last_steps : MMA_SEGMENT_STEPS;
+    if (j.team >= teams || j.tile >= a->m.tiles)
+        j.steps = 0;
+    j.stages = (j.steps + MMA_STAGE_STEPS - 1) / MMA_STAGE_STEPS;
+    return j;
+}
+
+/* Where a warp's next copy comes from. The same in all lanes. */
+typedef struct mma_feed {
+    mma_job job;
+    int item, stage;
+} mma_feed;
+
+MMA_FN void mma_feed_find(const mma_narrow_args *a, mma_feed *f, int end, int warp) {
+    while (f->item < end) {
+        f->job = mma_job_of(a, f->item, warp);
+        if (f->job.stages > 0)
+            return;
+        f->item++;
+    }
+}
+/* One copy into place `slot` of the ring, if there is one left. */
+MMA_FN void mma_feed_one(const mma_narrow_args *a, mma_feed *f, int end, int warp, int lane, int slot,
+                         uint32_t ring, uint32_t bars) {
+    if (f->item < end) {
+        const mma_job *j = &f->job;
+        const int left = j->steps - f->stage * MMA_STAGE_STEPS;
+        const int n = left < MMA_STAGE_STEPS ? left : MMA_STAGE_STEPS;
+        const uint32_t to = ring + (uint32_t)(slot * MMA_STAGE_BYTES);
+        const char *from = mma_unit(&a->m, mma_matrix_of(&a->m, j->tile), j->tile,
+                                    j->range * MMA_RANGE + j->slot, j->steps) +
+                           f->stage * MMA_STAGE_BYTES;
+#if LS_MMA_BULK
+        if (lane == 0) {
+            const uint32_t bar = bars + (uint32_t)slot * 8;
+            mma_bar_expect(bar, (uint32_t)(n * MMA_STEP_BYTES));
+            mma_bulk(to, from, (uint32_t)(n * MMA_STEP_BYTES), bar);
+        }
+#else
+        (void)bars;
+        for (int i = 0; i < n; i++)
+            mma_copy16(to + (uint32_t)(i * MMA_STEP_BYTES + lane * 16),
+                       from + i * MMA_STEP_BYTES + lane * 16);
+#endif
+        if (++f->stage == j->stages) {
+            f->stage = 0;
+            f->item++;
+            mma_feed_find(a, f, end, warp);
+        }
+    }
+#if !LS_MMA_BULK
+    mma_copy_commit(); /* also without a copy: the wait counts groups */
+#endif
+}
+
+/* The warp's segment of x: of row 8 i + g, lane t's four k of the steps 2 q and 2 q + 1. */
+template <int NT>
+MMA_FN void mma_take_x(const mma_narrow_args *a, uint4 x[NT][16], int segment, int lane) {
+    const int g = lane >> 2, t = lane & 3, k0 = segment * MMA_SEGMENT;
+#pragma unroll
+    for (int i = 0; i < NT; i++) {
+        const int row = i * 8 + g;
+        const uint16_t *from = a->x16 + (size_t)row * (size_t)a->ld + k0 + t * 8;
+#pragma unroll
+        for (int q = 0; q < 16; q++) {
+            x[i][q] = make_uint4(0, 0, 0, 0);
+            if (row < a->n_rows && k0 + q * 32 < a->ld)
+                x[i][q] = __ldcg((const uint4 *)(const void *)(from + q * 32));
+        }
+    }
+}
+
+/* The steps in the ring's place at w, which begin with step 8 * stage: eight, or fewer (n). */
+template <int NT>
+MMA_FN void mma_stage(float c[NT][4], const uint4 x[NT][16], uint32_t w, const int stage, int n) {
+    uint4 v[MMA_STAGE_STEPS];
+#pragma unroll
+    for (int i = 0; i < MMA_STAGE_STEPS; i++)
+        v[i] = mma_lds4(w + (uint32_t)(i * MMA_STEP_BYTES)); /* past n: the place is as long */
+#pragma unroll
+    for (int i = 0; i < MMA_STAGE_STEPS; i++)
+        if (i < n)
+#pragma unroll
+            for (int j = 0; j < NT; j++) {
+                const uint4 b = x[j][stage * 4 + i / 2];
+                mma_step(c[j], v[i], i & 1 ? b.z : b.x, i & 1 ? b.w : b.y);
+            }
+}
+
+/* ---- sums ------------------------------------------------------------------------------------ */
+
+/* Adds `add`, stores element e of a tile: row i of x is 8 (e / 128) + column, see MMA.md. */
+MMA_FN void mma_store(const mma_narrow_args *a, int tile, int e, float sum) {
+    const int lane = e >> 2 & 31, q = e & 3;
+    const int m = mma_matrix_of(&a->m, tile), n_out = a->m.n_out[m];
+    const int out = (tile - a->m.first[m]) * MMA_TILE + (lane >> 2) + (q >> 1) * 8;
+    const int row = (e >> 7) * 8 + (lane & 3) * 2 + (q & 1);
+    if (row >= a->n_rows || out >= n_out)
+        return;
+    const size_t at = (size_t)row * (size_t)n_out + (size_t)out;
+    const float *add = a->m.add[m];
+    a->m.y[m][at] = add ? __fadd_rn(sum, __ldcg(add + at)) : sum;
+}
+
+/* The range sums of this item's tiles are in scratch. Whoever is last at a tile adds them. */
+template <int NT>
+MMA_FN void mma_join(const mma_narrow_args *a, int tile0, int teams, unsigned *last) {
+    const size_t stride = (size_t)a->m.tiles * (NT * 128);
+    __threadfence();
+    __syncthreads();
+    if ((int)threadIdx.x < teams && tile0 + (int)threadIdx.x < a->m.tiles)
+        last[threadIdx.x] =
+            atomicAdd(a->ticket + tile0 + threadIdx.x, 1u) == (unsigned)a->ranges - 1;
+    __syncthreads();
+    for (int team = 0; team < teams && tile0 + team < a->m.tiles; team++) {
+        if (!last[team])
+            continue;
+        __threadfence();
+        const float *part = a->part + (size_t)(tile0 + team) * (NT * 128);
+        for (int e = (int)threadIdx.x; e < NT * 128; e += MMA_THREADS) {
+            float sum = __ldcg(part + e);
+#pragma unroll 4
+            for (int r = 1; r < a->ranges; r++)
+                sum = __fadd_rn(sum, __ldcg(part + (size_t)r * stride + e));
+            mma_store(a, tile0 + team, e, sum);
+        }
+        if (threadIdx.x == 0)
+            a->ticket[tile0 + team] = 0;
+    }
+}
+
+/* ---- the kernel ------------------------------------------------------------------------------ */
+
+template <int NT, int DEPTH>
+__global__ void __launch_bounds__(MMA_THREADS, 1)
+    mma_narrow(const __grid_constant__ mma_narrow_args a) {
+    extern __shared__ __align__(128) unsigned char memory[];
+    __shared__ __align__(8) unsigned long long bar[MMA_WARPS][DEPTH];
+    __shared__ __align__(16) float meet[2][MMA_WARPS][NT][32][4];
+    __shared__ unsigned last[MMA_WARPS];
+    const int lane = (int)threadIdx.x & 31;
+    const int warp = __shfl_sync(0xffffffffu, (int)threadIdx.x >> 5, 0);
+    const uint32_t ring = mma_smem(memory) + (uint32_t)(warp * DEPTH * MMA_STAGE_BYTES);
+    const uint32_t bars = mma_smem(bar[warp]);
+    const int begin = (int)((long long)a.items * blockIdx.x / gridDim.x);
+    const int end = (int)((long long)a.items * (blockIdx.x + 1) / gridDim.x);
+#if LS_MMA_BULK
+    if (lane == 0) {
+        for (int i = 0; i < DEPTH; i++)
+            mma_bar_init(bars + (uint32_t)i * 8, 1);
+        mma_bar_fence();
+    }
+    __syncwarp();
+#endif
+    mma_feed feed;
+    feed.item = begin;
+    feed.stage = 0;
+    mma_feed_find(&a, &feed, end, warp);
+#pragma unroll 1
+    for (int i = 0; i < DEPTH; i++)
+        mma_feed_one(&a, &feed, end, warp, lane, i, ring, bars);
+    mma_let_next_begin();
+    mma_wait_previous();
+
+    uint4 x[NT][16];
+    int have = -1, place = 0;
+    uint32_t parity = 0;
+#pragma unroll 1
+    for (int item = begin; item < end; item++) {
+        const mma_job job = mma_job_of(&a, item, warp);
+        const int buffer = item & 1, slots = a.slots[job.kind], teams = a.teams[job.kind];
+        const int tile0 = job.tile - job.team;
+        float c[NT][4];
+#pragma unroll
+        for (int i = 0; i < NT; i++)
+            c[i][0] = c[i][1] = c[i][2] = c[i][3] = 0.0f;
+        if (job.stages > 0) {
+            const int segment = job.range * MMA_RANGE + job.slot;
+            if (segment != have) {
+                have = segment;
+                mma_take_x<NT>(&a, x, segment, lane);
+            }
+#pragma unroll
+            for (int stage = 0; stage < MMA_STAGES; stage++) { /* a constant: it picks registers */
+                if (stage >= job.stages)
+                    break;
+#if LS_MMA_BULK
+                mma_bar_wait(bars + (uint32_t)place * 8, parity);
+#else
+                MMA_COPY_WAIT(DEPTH - 1);
+                __syncwarp(); /* the other lanes' copies too */
+#endif
+                const uint32_t w = ring + (uint32_t)(place * MMA_STAGE_BYTES + lane * 16);
+                mma_stage<NT>(c, x, w, stage, job.steps - stage * MMA_STAGE_STEPS);
+                __syncwarp(); /* all lanes have read the place: what they read is in the products */
+                mma_feed_one(&a, &feed, end, warp, lane, place, ring, bars);
+                place++;
+                if (place == DEPTH) {
+                    place = 0;
+                    parity ^= 1;
+                }
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < NT; i++)
+            *(float4 *)(void *)meet[buffer][warp][i][lane] =
+                make_float4(c[i][0], c[i][1], c[i][2], c[i][3]);
+        __syncthreads(); /* the buffer of two items ago was read before the last barrier */
+        for (int i = (int)threadIdx.x; i < teams * NT * 128; i += MMA_THREADS) {
+            const int team = i / (NT * 128), e = i % (NT * 128);
+            const float *from = &meet[buffer][team * slots][0][0][0] + e;
+            float sum = from[0];
+            for (int s = 1; s < slots; s++)
+                sum = __fadd_rn(sum, from[s * NT * 128]);
+            if (tile0 + team >= a.m.tiles)
+                continue;
+            if (a.ranges == 1)
+                mma_store(&a, tile0 + team, e, sum);
+            else
+                __stcg(a.part +
+                           ((size_t)job.range * (size_t)a.m.tiles + (size_t)(tile0 + team)) *
+                               (NT * 128) +
+                           e,
+                       sum);
+        }
+        if (a.ranges > 1)
+            mma_join<NT>(&a, tile0, teams, last);
+    }
+}
+
+/* ---- the launch ------------------------------------------------------------------------------ */
+
+typedef void (*mma_narrow_fn)(mma_narrow_args);
+static mma_narrow_fn mma_narrow_of(int32_t n_rows, int32_t depth) {
+    if (depth == 2)
+        return n_rows <= 8 ? mma_narrow<1, 2> : mma_narrow<2, 2>;
+    if (depth == 3)
+        return n_rows <= 8 ? mma_narrow<1, 3> : mma_narrow<2, 3>;
+    return n_rows <= 8 ? mma_narrow<1, 4> : mma_narrow<2, 4>;
+}
+static int32_t mma_ring_bytes(int32_t depth) {
+    return MMA_WARPS * depth * MMA_STAGE_BYTES;
+}
+/* Copies a ring holds: as many as fit, beside the sums of 16 rows. */
+static int32_t mma_depth(const ls_mma_device *dev) {
+    int32_t depth = dev->depth >= 2 && dev->depth <= 4 ? dev->depth : 4;
+    while (depth > 2 && mma_ring_bytes(depth) + (24 << 10) > dev->smem_block)
+        depth--;
+    return depth;
+}
+
+int32_t ls_mma_narrow_rows(int32_t n_rows) {
+    return n_rows < MMA_ROWS_MAX ? n_rows : MMA_ROWS_MAX;
+}
+
+size_t ls_mma_narrow_scratch(int32_t n_out, int32_t n_in, int32_t n_rows) {
+    const int32_t ranges = mma_ceil(mma_ceil(n_in, MMA_SEGMENT), MMA_RANGE);
+    const size_t tiles = (size_t)mma_ceil(n_out, MMA_TILE) + LS_LINEARS;
+    return ranges > 1 ? (size_t)ranges * tiles * (n_rows <= 8 ? 512 : 1024) : 0;
+}
+
+/* Teams: as many as a block has warps for, unless that left multiprocessors without work. */
+static void mma_deal(mma_narrow_args *k, int kind, int32_t slots, const ls_mma_device *dev) {
+    const int32_t most = MMA_WARPS / slots, useful = mma_ceil(k->m.tiles * k->ranges, dev->n_sm);
+    k->slots[kind] = slots;
+    k->teams[kind] = useful < most ? useful : most;
+    k->groups[kind] = mma_ceil(k->m.tiles, k->teams[kind]);
+}
+
+cudaError_t ls_mma_narrow(const mma_list *m, const void *x16, int32_t n_in, int32_t n_rows,
+                          void *scratch, const ls_mma_device *dev, cudaStream_t stream) {
+    mma_narrow_args k = {};
+    k.m = *m;
+    k.x16 = (const uint16_t *)x16;
+    k.ticket = (unsigned *)scratch;
+    k.part = (float *)((char *)scratch + MMA_TICKET_BYTES);
+    k.n_in = n_in;
+    k.n_rows = n_rows;
+    k.ld = mma_ceil(n_in, 32) * 32;
+    k.segments = mma_ceil(n_in, MMA_SEGMENT);
+    k.ranges = mma_ceil(k.segments, MMA_RANGE);
+    k.last_steps = mma_ceil(n_in - (k.segments - 1) * MMA_SEGMENT, MMA_STEP);
+    mma_deal(&k, 0, MMA_RANGE, dev);
+    mma_deal(&k, 1, k.segments - (k.ranges - 1) * MMA_RANGE, dev);
+    k.items = (k.ranges - 1) * k.groups[0] + k.groups[1];
+    if (k.ranges > 1 && m->tiles > MMA_TICKETS)
+        return cudaErrorInvalidValue;
+
+    const int32_t depth = mma_depth(dev);
+    cudaLaunchAttribute early[1];
+    cudaLaunchConfig_t c = {};
+    c.gridDim = dim3((unsigned)(k.items < dev->n_sm ? k.items : dev->n_sm));
+    c.blockDim = dim3(MMA_THREADS);
+    c.dynamicSmemBytes = (size_t)mma_ring_bytes(depth);
+    c.stream = stream;
+    c.attrs = early;
+    c.numAttrs = dev->pdl ? 1 : 0;
+    early[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early[0].val.programmaticStreamSerializationAllowed = 1;
+    void *args[] = {&k};
+    return cudaLaunchKernelExC(&c, (const void *)mma_narrow_of(n_rows, depth), args);
+}
+
+cudaError_t ls_mma_narrow_get(ls_mma_device *dev) {
+    cudaError_t e = cudaSuccess;
+    for (int depth = 2; depth <= 4 && e == cudaSuccess; depth++)
+        for (int rows = 8; rows <= 16 && e == cudaSuccess; rows += 8) {
+            const void *f = (const void *)mma_narrow_of(rows, depth);
+            const int bytes = mma_ring_bytes(depth), room = dev->smem_block - (24 << 10);
+            e = cudaFuncSetAttribute(f, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                     bytes < room ? bytes : room);
+            if (e == cudaSuccess)
+                e = cudaFuncSetAttribute(f, cudaFuncAttributePreferredSharedMemoryCarveout,
+                                         cudaSharedmemCarveoutMaxShared);
+        }
+    cudaFuncAttributes attr;
+    if (e == cudaSuccess)
+        e = cudaFuncGetAttributes(&attr, (const void *)mma_narrow<1, 4>);
+    if (e != cudaSuccess)
+        return e;
+    dev->bulk = MMA_HOST_BULK && dev->bulk && attr.ptxVersion >= 90;
+    int runtime = 0, driver = 0; /* graphs keep early launches as what they are from 12.3 on */
+    if ((e = cudaRuntimeGetVersion(&runtime)) == cudaSuccess)
+        e = cudaDriverGetVersion(&driver);
+    dev->pdl = dev->bulk && runtime >= 12030 && driver >= 12030;
+    return e;
+}

@@ -1,0 +1,196 @@
+/* cuda_profile_mma.cu - profile `mma`: what it changes in the table of the CUDA backend.
+ *   linear, linears   bf16 weights on tensor cores (cuda_mma.h, N-MMA); other weights as ieee
+ *   attn              a bf16 cache on tensor cores (cuda_mma_attn.h, N-MATTN); other caches as ieee
+ *   mat               bf16 weights are packed; the row-major copy is only there while packing
+ * Which form computes an operation follows from the model's and the cache's types and shapes, so
+ * that all rows of an engine are computed alike.
+ * Memory  scratch grows in `mat`, before a pass needs it. */
+#include <stdlib.h>
+
+#include "cuda.h"
+#include "cuda_mma.h"
+#include "cuda_mma_attn.h"
+#include "cuda_share.h"
+
+#define ROWS_MAX 1024 /* of one pass */
+
+typedef struct mma_profile {
+    ls_mma_device linear_dev;
+    ls_mma_attn_device attn_dev;
+    void *scratch;
+    size_t scratch_bytes;
+    cuda_shared *packed;
+    /* what ieee does */
+    ls_status (*plain_mat)(ls_backend *, const ls_mat *, ls_mat *, ls_err *);
+    void (*plain_mat_free)(ls_backend *, const ls_mat *);
+    void (*plain_linear)(ls_backend *, const ls_linear_args *);
+    void (*plain_attn)(ls_backend *, const ls_attn_args *);
+    void (*plain_attn_launch)(ls_backend *, const ls_attn_args *, ls_launch *);
+} mma_profile;
+
+static mma_profile *profile_of(ls_backend *be) {
+    return (mma_profile *)cuda_of(be)->profile_data;
+}
+
+static void answer(cuda_backend *cuda, cudaError_t e, const char *what) {
+    ls_err why;
+    if (e != cudaSuccess && cuda_answer(e, what, &why) != LS_OK)
+        cuda_keep(cuda, &why);
+}
+
+/* ---- weights --------------------------------------------------------------------------------- */
+
+/* The outputs of LS_LINEARS linears of this shape may share a launch. */
+static ls_status grow(ls_backend *be, void **at, size_t *has, size_t need, ls_err *err) {
+    if (need <= *has)
+        return LS_OK;
+    void *grown;
+    LS_TRY(be->sync(be, err));
+    LS_TRY(be->alloc(be, need, &grown, err));
+    be->free(be, *at);
+    *at = grown;
+    *has = need;
+    return cuda_answer(cudaMemsetAsync(grown, 0, need, cuda_of(be)->stream), "scratch", err);
+}
+static ls_status grow_scratch(ls_backend *be, const ls_mat *w, ls_err *err) {
+    mma_profile *p = profile_of(be);
+    LS_TRY(grow(be, &p->scratch, &p->scratch_bytes,
+                ls_mma_scratch_bytes(w->n_out * LS_LINEARS, w->n_in, ROWS_MAX), err));
+    cuda_backend *cuda = cuda_of(be);
+    void *x16 = cuda->x16;
+    const ls_status s = grow(be, &x16, &cuda->x16_bytes, ls_mma_x_bytes(w->n_in, ROWS_MAX), err);
+    cuda->x16 = (uint16_t *)x16;
+    return s;
+}
+
+static ls_status pack(ls_backend *be, const ls_mat *host, void **out, ls_err *err) {
+    cuda_backend *cuda = cuda_of(be);
+    const size_t bytes = (size_t)host->n_out * (size_t)host->n_in * sizeof(uint16_t);
+    void *plain = NULL, *packed = NULL;
+    ls_status s = be->alloc(be, bytes, &plain, err);
+    if (s == LS_OK)
+        s = be->alloc(be, ls_mma_bytes(host->n_out, host->n_in), &packed, err);
+    if (s == LS_OK)
+        s = be->upload(be, plain, host->data, bytes, err);
+    if (s == LS_OK)
+        s = cuda_answer(ls_mma_pack(plain, host->n_out, host->n_in, packed, cuda->stream), "pack",
+                        err);
+    be->free(be, plain);
+    if (s != LS_OK)
+        be->free(be, packed);
+    else
+        *out = packed;
+    return s;
+}
+
+static ls_status mat(ls_backend *be, const ls_mat *host, ls_mat *dev, ls_err *err) {
+    mma_profile *p = profile_of(be);
+    if (host->dtype != LS_BF16)
+        return p->plain_mat(be, host, dev, err);
+    const size_t bytes = (size_t)host->n_out * (size_t)host->n_in * sizeof(uint16_t);
+    LS_TRY(cuda_enter(cuda_of(be), err));
+    LS_TRY(grow_scratch(be, host, err));
+    *dev = *host;
+    void *packed = cuda_shared_get(p->packed, host->data, bytes, 1);
+    dev->data = packed;
+    if (packed)
+        return LS_OK;
+    LS_TRY(pack(be, host, &packed, err));
+    dev->data = packed;
+    if (cuda_shared_put(&p->packed, host->data, bytes, packed))
+        return LS_OK;
+    be->free(be, packed);
+    return ls_fail(err, LS_ERR_MEMORY, "weights: out of memory");
+}
+
+static void mat_free(ls_backend *be, const ls_mat *dev) {
+    mma_profile *p = profile_of(be);
+    if (dev->dtype != LS_BF16)
+        p->plain_mat_free(be, dev);
+    else if (cuda_shared_drop(&p->packed, dev->data))
+        be->free(be, (void *)dev->data);
+}
+
+/* ---- launchers ------------------------------------------------------------------------------- */
+
+static void linears(ls_backend *be, const ls_linear_args *a, int32_t n) {
+    LS_CUDA_BEGIN(be, ls_check_linears(n, &why_));
+    mma_profile *p = (mma_profile *)cuda->profile_data;
+    int packed = 1;
+    for (int32_t i = 0; i < n; i++)
+        packed = packed && a[i].w.dtype == LS_BF16;
+    if (packed && n > 0) {
+        const int is_there = cuda->x16_of == a->x && cuda->x16_rows == a->n_rows &&
+                             cuda->x16_dim == a->w.n_in && cuda->x16_entry + 1 == cuda->entries;
+        if (!is_there && ls_mma_reads_x16(a, n, &p->linear_dev))
+            answer(
+                cuda,
+                ls_mma_round(a->x, a->w.n_in, a->n_rows, cuda->x16, &p->linear_dev, cuda->stream),
+                "round");
+        answer(cuda, ls_mma_linears(a, n, cuda->x16, p->scratch, &p->linear_dev, cuda->stream),
+               "linear");
+    }
+    for (int32_t i = 0; i < n && !packed; i++)
+        be->linear(be, &a[i]);
+}
+
+static void linear(ls_backend *be, const ls_linear_args *a) {
+    if (a->w.dtype == LS_BF16)
+        linears(be, a, 1);
+    else
+        profile_of(be)->plain_linear(be, a);
+}
+
+static void attn(ls_backend *be, const ls_attn_args *a) {
+    if (!ls_mma_attn_fits(a)) {
+        profile_of(be)->plain_attn(be, a);
+        return;
+    }
+    LS_CUDA_BEGIN(be, ls_check_attn(a, &why_));
+    mma_profile *p = (mma_profile *)cuda->profile_data;
+    uint16_t *x16 =
+        a->only ? NULL : cuda_round_beside(cuda, a->out, a->n_rows, a->n_heads * a->head_dim);
+    answer(cuda, ls_mma_attn(a, x16, &p->attn_dev, cuda->stream), "attention");
+}
+
+static void attn_launch(ls_backend *be, const ls_attn_args *a, ls_launch *out) {
+    if (ls_mma_attn_fits(a))
+        ls_mma_attn_launch(a, &profile_of(be)->attn_dev, out);
+    else
+        profile_of(be)->plain_attn_launch(be, a, out);
+}
+
+/* ---- install --------------------------------------------------------------------------------- */
+
+static void profile_free(cuda_backend *cuda) {
+    mma_profile *p = (mma_profile *)cuda->profile_data;
+    cuda->be.free(&cuda->be, p->scratch);
+    cuda->be.free(&cuda->be, cuda->x16);
+    free(p);
+    cuda->profile_data = NULL;
+}
+
+ls_status ls_mma_install(cuda_backend *cuda, ls_err *err) {
+    mma_profile *p = (mma_profile *)calloc(1, sizeof *p);
+    if (!p)
+        return ls_fail(err, LS_ERR_MEMORY, "profile mma: out of memory");
+    cuda->profile_data = p;
+    cuda->profile_free = profile_free;
+    LS_TRY(cuda_answer(ls_mma_device_get(&p->linear_dev), "profile mma", err));
+    LS_TRY(cuda_answer(ls_mma_attn_prepare(&p->attn_dev), "profile mma", err));
+    ls_backend *be = &cuda->be;
+    p->plain_mat = be->mat;
+    p->plain_mat_free = be->mat_free;
+    p->plain_linear = be->linear;
+    p->plain_attn = be->attn;
+    p->plain_attn_launch = be->attn_launch;
+    be->profile = "mma";
+    be->chunk = (ls_chunk_rule){LS_CHUNK_DOUBLING, 128, 32}; /* measured: MMA_ATTN.md */
+    be->mat = mat;
+    be->mat_free = mat_free;
+    be->linear = linear;
+    be->linears = linears;
+    be->attn = attn;
+    be->attn_launch = attn_launch;
+    return LS_OK;
+}

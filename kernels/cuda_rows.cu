@@ -1,0 +1,131 @@
+/* cuda_rows.cu - kernels and launchers of the bodies whose warps do not wait for each other. A row
+ * has as many blocks (grid y) as it has work for: each warp takes few items, so that a single row
+ * is not walked by one multiprocessor. */
+#define LS_WARP_FIRST ((int)(blockIdx.y * (blockDim.x >> 5) + (threadIdx.x >> 5)))
+#define LS_WARP_STEP ((int)(gridDim.y * (blockDim.x >> 5)))
+
+#include "chain.body.h"
+#include "place.body.h"
+#include "stats.body.h"
+
+#include "cuda.h"
+#include "cuda_mma.h"
+
+#define THREADS 128
+#define WARPS (THREADS / 32)
+#define BLOCKS_A_ROW 1024 /* and then a warp takes more items */
+
+/* Blocks for a row of n_items, a warp each. */
+static unsigned blocks_of(int n_items) {
+    const int n = (n_items + WARPS - 1) / WARPS;
+    return (unsigned)(n < 1 ? 1 : n < BLOCKS_A_ROW ? n : BLOCKS_A_ROW);
+}
+static int lanes_of(int n) {
+    return n / LS_LANES + (n % LS_LANES != 0);
+}
+
+/* kernel and launcher of ls_body_<op>(args, row) for `rows` rows of `items` items each */
+#define LS_ROWS_KERNEL(op, rows, items)                                                          \
+    static __global__ void __launch_bounds__(THREADS) ls_##op##_kernel(const ls_##op##_args a) { \
+        cuda_wait_ahead();                                                                       \
+        ls_body_##op(&a, (int)blockIdx.x);                                                       \
+    }                                                                                            \
+    static void ls_##op##_cuda(ls_backend *be, const ls_##op##_args *a) {                        \
+        LS_CUDA_BEGIN(be, ls_check_##op(a, &why_));                                              \
+        if ((rows) < 1 || (items) < 1)                                                           \
+            return;                                                                              \
+        const dim3 grid((unsigned)(rows), blocks_of(items));                                     \
+        LS_LAUNCH(cuda, #op, ls_##op##_kernel, grid, THREADS, *a);                               \
+    }
+
+LS_ROWS_KERNEL(embed, a->n_rows, lanes_of(a->table.n_in))
+LS_ROWS_KERNEL(gather, a->n, lanes_of(a->dim))
+LS_ROWS_KERNEL(rope, a->n_rows, a->n_heads + a->n_kv)
+LS_ROWS_KERNEL(kv_store, a->n_rows, lanes_of(a->n_kv * a->head_dim))
+/* a segment of 512 elements is a "row" of these */
+LS_ROWS_KERNEL(keep, a->n < 1 ? 0 : a->dim / LS_SEGMENT + (a->dim % LS_SEGMENT != 0),
+               LS_SEGMENT / LS_LANES)
+
+static __global__ void __launch_bounds__(THREADS)
+    ls_probs_kernel(const ls_probs_args a, int n_seg) {
+    ls_body_probs(&a, (int)blockIdx.x / n_seg, (int)blockIdx.x % n_seg);
+}
+static void ls_probs_cuda(ls_backend *be, const ls_probs_args *a) {
+    LS_CUDA_BEGIN(be, ls_check_probs(a, &why_));
+    const int n_seg = a->n_vocab / LS_SEGMENT + (a->n_vocab % LS_SEGMENT != 0);
+    if (a->n_rows < 1)
+        return;
+    ls_probs_kernel<<<(unsigned)n_seg *(unsigned)a->n_rows, THREADS, 0, cuda->stream>>>(*a, n_seg);
+    cuda_launched(cuda, "probs");
+}
+
+/* x16: the results once more, rounded (cuda_round_beside). A lane reads back what it wrote. */
+static __global__ void __launch_bounds__(THREADS)
+    ls_silu_mul_kernel(const ls_silu_mul_args a, uint16_t *x16) {
+    cuda_wait_ahead();
+    const int row = (int)blockIdx.x, F = a.dim;
+    ls_body_silu_mul(&a, row);
+    if (!x16)
+        return;
+    const float *h = a.h + (size_t)row * (size_t)F;
+    x16 += (size_t)row * (size_t)((F + 31) / 32 * 32);
+    LS_WARPS (i, ls_ceil_div(F, LS_LANES)) {
+        const int k = i * LS_LANES + LS_LANE;
+        x16[LS_MMA_AT(k)] = cuda_bf16(k < F ? h[k] : 0.0f);
+    }
+}
+static void ls_silu_mul_cuda(ls_backend *be, const ls_silu_mul_args *a) {
+    LS_CUDA_BEGIN(be, ls_check_silu_mul(a, &why_));
+    if (a->n_rows < 1 || a->dim < 1)
+        return;
+    const dim3 grid((unsigned)a->n_rows, blocks_of(lanes_of(a->dim)));
+    LS_LAUNCH(cuda, "silu_mul", ls_silu_mul_kernel, grid, THREADS, *a,
+              cuda_round_beside(cuda, a->h, a->n_rows, a->dim));
+}
+
+static __global__ void __launch_bounds__(THREADS)
+    ls_place_kernel(const ls_rope_args a, const ls_kv_store_args b) {
+    cuda_wait_ahead();
+    ls_body_place(&a, &b, (int)blockIdx.x);
+}
+static void ls_place_cuda(ls_backend *be, const ls_rope_args *a, const ls_kv_store_args *b) {
+    LS_CUDA_BEGIN(be, ls_check_place(a, b, &why_));
+    if (a->n_rows < 1 || a->n_heads + a->n_kv < 1)
+        return;
+    const dim3 grid((unsigned)a->n_rows, blocks_of(a->n_heads + a->n_kv));
+    LS_LAUNCH(cuda, "place", ls_place_kernel, grid, THREADS, *a, *b);
+}
+
+static __global__ void ls_take_kernel(const ls_take_args a) {
+    ls_body_take(&a, (int)blockIdx.x);
+}
+static void ls_take_cuda(ls_backend *be, const ls_take_args *a) {
+    LS_CUDA_BEGIN(be, ls_check_take(a, &why_));
+    if (a->n < 1)
+        return;
+    ls_take_kernel<<<(unsigned)a->n, 32, 0, cuda->stream>>>(*a);
+    cuda_launched(cuda, "take");
+}
+
+static __global__ void ls_feed_kernel(const ls_feed_args a) {
+    ls_body_feed(&a);
+}
+static void ls_feed_cuda(ls_backend *be, const ls_feed_args *a) {
+    LS_CUDA_BEGIN(be, ls_check_feed(a, &why_));
+    ls_feed_kernel<<<1, 32, 0, cuda->stream>>>(*a);
+    cuda_launched(cuda, "feed");
+}
+
+void ls_cuda_rows_install(cuda_backend *cuda) {
+    ls_backend *be = &cuda->be;
+    be->embed = ls_embed_cuda;
+    be->gather = ls_gather_cuda;
+    be->rope = ls_rope_cuda;
+    be->kv_store = ls_kv_store_cuda;
+    be->place = ls_place_cuda;
+    be->silu_mul = ls_silu_mul_cuda;
+    be->keep = ls_keep_cuda;
+    be->probs = ls_probs_cuda;
+    be->take = ls_take_cuda;
+    be->feed = ls_feed_cuda;
+}
