@@ -44,6 +44,7 @@ gather_libraries() { # program...
 build() {
     command -v nvcc >/dev/null || die "build: no nvcc here"
     scripts/deps.sh || exit 2
+    mkdir -p build
     cmake --preset cuda "-DCMAKE_CUDA_ARCHITECTURES=${LS_CUDA_ARCHS:-90}" >build/gpu_configure.log 2>&1 ||
         { cat build/gpu_configure.log >&2; exit 2; }
     cmake --build --preset cuda --target ls_gpu_tests lockstep -j "$(nproc)" || exit 2
@@ -74,7 +75,7 @@ work() {
         echo "$t cuda 150 $bin $t"
     done
     for t in test_attn_matrix_equal test_cuda_width_equal test_attn_equal test_linear_equal \
-        test_generate_state test_drafter_state test_cuda_err; do
+        test_linear_near test_attn_near test_generate_state test_drafter_state test_cuda_err; do
         echo "$t cuda-mma 150 $bin $t"
     done
 }

@@ -39,7 +39,7 @@ static const ls_opt model_opts[] = {
      AT(block_rows), 1, 65536, NULL},
     {"chunk", "RULE",
      "how attention splits a row's keys: even:MIN:MAX, splits:N\n"
-     "or doubling:MIN:MAX (default even:32:64)",
+     "or doubling:MIN:MAX (default even:32:64; mma: doubling:128:32)",
      LS_OPT_OTHER, AT(chunk), 0, 0, ls_parse_chunk},
     {"device", "NAME", "cpu (default), cuda or cuda:N", LS_OPT_OTHER, AT(device.device), 0, 0,
      ls_parse_device},

@@ -119,6 +119,12 @@ void kr_same(const char *what, const float *a, const float *b, size_t n, size_t 
         fail_msg("%s: bits differ", what);
 }
 
+double kr_to_bf16(double v) {
+    int exponent;
+    const double m = frexp(v, &exponent);
+    return ldexp(nearbyint(ldexp(m, 8)), exponent - 8);
+}
+
 void kr_near(const char *what, double got, double want, double bound) {
     if (!(fabs(got - want) <= bound))
         fail_msg("%s: %.17g, should be %.17g within %.3g (off by %.3g)", what, got, want, bound,

@@ -1,9 +1,13 @@
 /* N-ATTN against softmax attention in double, on cases built to hurt.
  * Bound: a score is off by ds <= (E/32 + 8) 2^-24 scale sum |q k|, a probability by a factor
  * exp(+-2 ds) and 3 ulp of exp, products and sums pass at most `chunk` + 80 roundings:
- * |error| <= (4 ds + 8 2^-23 + (chunk + 80) 2^-24) max |v|, doubled for the quotient. */
+ * |error| <= (4 ds + 8 2^-23 + (chunk + 80) 2^-24) max |v|, doubled for the quotient.
+ * Profile mma, bf16 caches (N-MATTN): q is rounded to bf16 first, and with u = 2^-23
+ * ds <= (E + 8) u scale sum |q k| + 2 u (4 + |s|), |error| <= (2^-8 + ds + 6 u + 4 u (L / 64 + 80))
+ * max |v|, doubled. */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,17 +27,20 @@ static double by_double(const ar_case *c, int L, int chunk, const float *q, int 
     double *s = malloc((size_t)(L + 1) * sizeof *s), top = -INFINITY, l = 0, ds = 0, vmax = 0;
     assert_non_null(s);
     memset(out, 0, (size_t)c->E * sizeof *out);
+    const bool mma = strcmp(be->profile, "mma") == 0 && c->t == LS_BF16 && c->E % 16 == 0;
     for (int j = 0; j < L; j++) {
         double size = 0;
         s[j] = 0;
         for (int e = 0; e < c->E; e++) {
-            const double p =
-                (double)q[e] * kr_value(c->k, (size_t)((j * c->G + g) * c->E + e), c->t);
+            const double p = (mma ? kr_to_bf16((double)q[e]) : (double)q[e]) *
+                             kr_value(c->k, (size_t)((j * c->G + g) * c->E + e), c->t);
             s[j] += p;
             size += fabs(p);
         }
         s[j] *= (double)c->scale;
-        ds = fmax(ds, (c->E / 32 + 8) * 0x1p-24 * size * (double)c->scale);
+        ds = fmax(ds,
+                  mma ? (c->E + 8) * 0x1p-23 * size * (double)c->scale + 0x1p-22 * (4 + fabs(s[j]))
+                      : (c->E / 32 + 8) * 0x1p-24 * size * (double)c->scale);
         top = fmax(top, s[j]);
     }
     for (int j = 0; j < L; j++) {
@@ -48,6 +55,8 @@ static double by_double(const ar_case *c, int L, int chunk, const float *q, int 
     for (int e = 0; e < c->E; e++)
         out[e] = L ? out[e] / l : 0;
     free(s);
+    if (mma)
+        return 2 * vmax * (0x1p-8 + ds + 6 * 0x1p-23 + 4 * 0x1p-23 * (L / 64 + 80));
     return 2 * vmax * (4 * ds + 8 * 0x1p-23 + (chunk + 80) * 0x1p-24);
 }
 

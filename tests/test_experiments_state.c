@@ -1,4 +1,4 @@
-/* The two experiments run to their end, report what they promise, and a second run only reports. On
+/* The experiments run to their end, report what they promise, and a second run only reports. On
  * random-weight models always; on the embedded pair where it is there. */
 #include "module_rig.h"
 

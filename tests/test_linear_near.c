@@ -1,9 +1,13 @@
 /* N-LIN against a sum in double. A product passes at most 16 fma of its lane, 5 butterfly additions
- * and one addition a segment, each with a relative error of 2^-24: |error| <= n 2^-24 sum |w x|. */
+ * and one addition a segment, each with a relative error of 2^-24: |error| <= n 2^-24 sum |w x|.
+ * Profile mma, bf16 weights (N-MMA): x is rounded to bf16 first; a segment has at most 32 steps of 17
+ * terms, each cut at 2^-24 of the largest or better. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 #include <math.h>
 #include <cmocka.h>
 
@@ -25,13 +29,15 @@ static void against_double(void **state) {
             ls_linear_args a = {.w = {w, dtypes[d], N, K}, .x = x, .y = y, .add = add, .n_rows = R};
             kr_linear(be, &a);
             kr_sync(be);
-            const double steps = 16 + 5 + (K + 511) / 512 + 1;
+            const bool mma = strcmp(be->profile, "mma") == 0 && dtypes[d] == LS_BF16;
+            const double steps = (mma ? 32 * 17 : 16 + 5) + (K + 511) / 512 + 2;
             for (int r = 0; r < R; r++)
                 for (int n = 0; n < N; n++) {
                     double sum = add[r * N + n], size = fabs(sum);
                     for (int k = 0; k < K; k++) {
-                        const double p = kr_value(w, (size_t)n * (size_t)K + (size_t)k, dtypes[d]) *
-                                         (double)x[r * K + k];
+                        const double p =
+                            kr_value(w, (size_t)n * (size_t)K + (size_t)k, dtypes[d]) *
+                            (mma ? kr_to_bf16((double)x[r * K + k]) : (double)x[r * K + k]);
                         sum += p;
                         size += fabs(p);
                     }

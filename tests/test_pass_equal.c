@@ -306,6 +306,49 @@ static void test_chunk_edges(void **state) {
     ls_test_model_remove(dir);
 }
 
+static void ignore(void *self, int32_t layer, const char *op, const float *data, int32_t n_rows,
+                   int32_t dim) {
+    (void)layer, (void)op, (void)data, (void)n_rows, (void)dim;
+    ++*(int *)self;
+}
+
+/* A pass that is watched is not replayed, and brings every step to the host: a device may hand
+ * results from step to step in another form otherwise. The logits are the same. */
+static void test_watched(void **state) {
+    (void)state;
+    static const int32_t width[] = {1, 5, 16, 20};
+    ls_test_shape s = ls_test_shape_default();
+    s.dtype = LS_BF16;
+    char *dir = ls_test_model_make(&s);
+    int32_t token[64], seq;
+    make_prompt(token, 64, 21);
+    ls_err err;
+    ls_rig r;
+    ls_rig_open(&r, dir, (ls_cpu_options){2, LS_SIMD_AUTO},
+                (ls_engine_options){.max_rows = 32, .kv_dtype = LS_BF16});
+    ls_kv *kv = ls_engine_kv(r.engine);
+    const size_t v = (size_t)ls_engine_opts(r.engine)->n_vocab;
+    float *seen = malloc(2 * v * sizeof *seen);
+    int steps = 0;
+    const ls_trace trace = {.fn = ignore, .self = &steps};
+    OK(ls_kv_open(kv, &seq, &err), &err);
+    OK(ls_prefill(r.engine, seq, token, 30, 0, &err), &err);
+    for (size_t w = 0; w < sizeof width / sizeof *width; w++)
+        for (int32_t row = 0; row < width[w]; row += 3) {
+            for (int i = 0; i < 2; i++) {
+                ls_engine_trace(r.engine, i ? &trace : NULL);
+                pass_chain(&r, seq, token, 30, width[w]);
+                OK(ls_pass_logits(r.engine, row, seen + (size_t)i * v, &err), &err);
+                OK(ls_kv_rewind(kv, seq, 30, &err), &err);
+            }
+            ls_assert_bits(seen, seen + v, v, "watched");
+        }
+    assert_true(steps > 100);
+    free(seen);
+    ls_rig_close(&r);
+    ls_test_model_remove(dir);
+}
+
 /* Negative control: another chunk rule is other arithmetic, and the comparison sees it. */
 static void test_other_rule_differs(void **state) {
     (void)state;
@@ -330,9 +373,9 @@ static void test_other_rule_differs(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_default_shape),      cmocka_unit_test(test_wide_bf16_tied),
-        cmocka_unit_test(test_many_segments),      cmocka_unit_test(test_chunk_edges),
-        cmocka_unit_test(test_other_rule_differs),
+        cmocka_unit_test(test_default_shape), cmocka_unit_test(test_wide_bf16_tied),
+        cmocka_unit_test(test_many_segments), cmocka_unit_test(test_chunk_edges),
+        cmocka_unit_test(test_watched),       cmocka_unit_test(test_other_rule_differs),
     };
     return cmocka_run_group_tests_name("pass_equal", tests, NULL, NULL);
 }
