@@ -306,6 +306,7 @@ typedef struct ls_backend ls_backend;
 struct ls_backend {
     const char *name;    /* "cpu", "cuda" */
     char device[96];     /* for records: "AMD EPYC, avx2, 2 threads" */
+    int32_t number;      /* which of the devices of this name; memory belongs to (name, number) */
     const char *profile; /* "ieee", "mma", or "cublas", which promises nothing */
     ls_chunk_rule chunk; /* attention's rule where nobody names one: part of the profile */
 
@@ -335,7 +336,8 @@ struct ls_backend {
     double (*between)(ls_backend *, int32_t i, int32_t j);
 
     /* Graphs; record is NULL where there are none. Between record and record_end launches are kept,
-     * not run; uploads, downloads and allocations are errors. A replay reads the same addresses. */
+     * not run; uploads, downloads and allocations are errors. A replay reads the same addresses. A
+     * launch that is refused is missing in the graph: ask status before replaying it. */
     ls_status (*record)(ls_backend *, ls_err *);
     ls_status (*record_end)(ls_backend *, ls_graph **out, ls_err *);
     ls_status (*replay)(ls_backend *, ls_graph *, ls_err *);

@@ -161,6 +161,7 @@ LS_CHECK_FN ls_check_accept(const ls_accept_args *a, ls_err *err) {
         LS_REFUSE(a->ld_logits < a->n_vocab || (a->draft && a->ld_draft < a->n_vocab),
                   "accept: %d tokens in rows of %d and %d", (int)a->n_vocab, (int)a->ld_logits,
                   (int)a->ld_draft);
+        LS_REFUSE(a->draft && !a->draft_logits, "accept: drafts without their logits");
     }
     return LS_OK;
 }

@@ -28,7 +28,7 @@ ls_status cuda_enter(cuda_backend *cuda, ls_err *err) {
     return cuda_answer(cudaSetDevice(cuda->device), "device", err);
 }
 
-#define ROUNDED_ROWS 16 /* more rows are read as they are */
+#define ROUNDED_ROWS 16 /* of more rows the linear makes its own copy, if it reads one */
 uint16_t *cuda_round_beside(cuda_backend *cuda, const float *of, int32_t n_rows, int32_t dim) {
     const size_t bytes = ((size_t)dim + 31) / 32 * 64 * (size_t)n_rows;
     if (!cuda->x16 || n_rows > ROUNDED_ROWS || bytes > cuda->x16_bytes)
@@ -150,7 +150,19 @@ static ls_status cuda_record_end(ls_backend *be, ls_graph **out, ls_err *err) {
         return ls_fail(err, LS_ERR_MEMORY, "no memory for a graph");
     }
     graph->exec = exec;
+    cuda->recorded = 1;
     *out = graph;
+    return LS_OK;
+}
+
+ls_status cuda_retire(cuda_backend *cuda, void *p, ls_err *err) {
+    if (!p)
+        return LS_OK;
+    if (cuda->recorded)
+        return cuda_shared_put(&cuda->retired, NULL, 0, p)
+                   ? LS_OK
+                   : ls_fail(err, LS_ERR_MEMORY, "no memory to replace scratch");
+    cuda->be.free(&cuda->be, p);
     return LS_OK;
 }
 
@@ -193,6 +205,11 @@ static void cuda_destroy(ls_backend *be) {
         cudaStreamSynchronize(cuda->stream);
     if (cuda->profile_free)
         cuda->profile_free(cuda);
+    for (cuda_shared *r = cuda->retired, *next; r; r = next) {
+        next = r->next;
+        cudaFree(r->device);
+        free(r);
+    }
     ls_cuda_memory_destroy(cuda);
     for (int i = 0; i < LS_STAMPS; i++)
         if (cuda->stamp[i])
@@ -252,25 +269,27 @@ static ls_status open_device(cuda_backend *cuda, ls_err *err) {
     cudaDeviceProp prop;
     LS_TRY(cuda_enter(cuda, err));
     TRY(cudaGetDeviceProperties(&prop, cuda->device), "device");
-    cuda->capability = 10 * prop.major + prop.minor;
-    int runtime = 0, driver = 0;
-    TRY(cudaRuntimeGetVersion(&runtime), "runtime");
-    TRY(cudaDriverGetVersion(&driver), "driver");
-    /* graphs keep such launches as what they are from CUDA 12.3 on */
-    cuda->overlap = cuda->capability >= 90 && runtime >= 12030 && driver >= 12030;
     cuda->n_units = prop.multiProcessorCount;
     cuda->threads_a_unit = prop.maxThreadsPerMultiProcessor;
     snprintf(cuda->be.device, sizeof cuda->be.device, "%.70s, compute %d.%d", prop.name, prop.major,
              prop.minor);
-    const cudaError_t probe = ls_cuda_bodies_probe();
+    const int capability = 10 * prop.major + prop.minor;
+    int code = 0, runtime = 0, driver = 0;
+    const cudaError_t probe = ls_cuda_bodies_probe(&code);
     if (probe == cudaErrorNoKernelImageForDevice || probe == cudaErrorInvalidDeviceFunction) {
         cudaGetLastError();
         return ls_fail(err, LS_ERR_INPUT,
                        "this build has no code for compute capability %d.%d: build with "
                        "-DCMAKE_CUDA_ARCHITECTURES=%d",
-                       prop.major, prop.minor, cuda->capability);
+                       prop.major, prop.minor, capability);
     }
     TRY(probe, "kernels");
+    /* PTX of an older capability lacks what is compiled for newer ones only */
+    cuda->capability = code < capability ? code : capability;
+    TRY(cudaRuntimeGetVersion(&runtime), "runtime");
+    TRY(cudaDriverGetVersion(&driver), "driver");
+    /* graphs keep such launches as what they are from CUDA 12.3 on */
+    cuda->overlap = cuda->capability >= 90 && runtime >= 12030 && driver >= 12030;
     TRY(cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking), "stream");
     for (int i = 0; i < LS_STAMPS; i++)
         TRY(cudaEventCreate(&cuda->stamp[i]), "event");
@@ -316,6 +335,7 @@ ls_status ls_cuda_create(ls_cuda_options options, ls_backend **out, ls_err *err)
     ls_backend *be = &cuda->be;
     cuda->device = options.device;
     be->name = "cuda";
+    be->number = options.device;
     be->profile = "ieee";
     be->chunk = (ls_chunk_rule){LS_CHUNK_EVEN, 32, 64};
     be->sync = cuda_sync;

@@ -8,8 +8,9 @@
  *             cuda_read.cu     the plain read
  *             cuda_none.c      ls_cuda_create of a build without CUDA
  * Profiles    `ieee` is what ls_cuda_*_install put into the table. LS_HAVE_MMA and LS_HAVE_CUBLAS
- *             say that a build has the files of the other two; their install functions run last in
- *             ls_cuda_create and replace members (linear, linears, attn, mat, mat_free).
+ *             say that a build has the files of the other two (cuda_profile_mma.cu, cuda_mma*;
+ *             cuda_cublas.cu); their install functions run last in ls_cuda_create and replace
+ *             members (linear, linears, attn, attn_launch, mat, mat_free).
  * Stream      all work of a backend goes to its one stream. Host threads: every entry names the
  *             device, so the owner may change threads.
  * Errors      the first failure is kept in `err`: what a launcher refused, what a launch or a copy
@@ -36,12 +37,12 @@ typedef struct cuda_backend cuda_backend;
 struct cuda_backend {
     ls_backend be; /* first: a backend pointer is one of these */
     int device;
-    int capability;              /* 90 for 9.0 */
+    int capability; /* 90 for 9.0: of the device, or of the code for it when that is older */
     int n_units, threads_a_unit; /* multiprocessors, threads one can hold */
     cudaStream_t stream;
     int overlap; /* launches may begin before the kernel ahead has ended (cuda_wait_ahead) */
-    int recording;
-    ls_err err; /* the first failure since the last sync */
+    int recording, recorded; /* now; ever */
+    ls_err err;              /* the first failure since the last sync */
     cudaEvent_t stamp[LS_STAMPS];
     int stamped[LS_STAMPS];
 
@@ -65,6 +66,7 @@ struct cuda_backend {
     uint64_t x16_entry, entries; /* the entry that made it; entries so far */
 
     cuda_shared *weights; /* row-major, by the host memory they came from */
+    cuda_shared *retired; /* see cuda_retire */
 
     void *profile_data; /* of an installed profile; profile_free runs in destroy */
     void (*profile_free)(cuda_backend *);
@@ -89,6 +91,10 @@ void cuda_keep(cuda_backend *cuda, const ls_err *why);
 /* After a launch: keeps the runtime's answer. */
 void cuda_launched(cuda_backend *cuda, const char *what);
 
+/* Gives back device memory that was replaced: at once, or with the backend when launches have been
+ * recorded, which may name it. */
+ls_status cuda_retire(cuda_backend *cuda, void *p, ls_err *err);
+
 /* After the stream was waited for: the kept failure, or what a kernel found, and forgets it. */
 ls_status cuda_take_error(cuda_backend *cuda, ls_err *err);
 
@@ -101,6 +107,19 @@ static __device__ __forceinline__ void cuda_wait_ahead(void) {
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
+}
+/* For one thread of a block: row `row` has more chunks than its scratch holds. */
+static __device__ __forceinline__ void cuda_report_chunks(cuda_fault *fault, int32_t *claim,
+                                                          int32_t row, int32_t length,
+                                                          int32_t chunks, int32_t max_chunks) {
+    if (atomicCAS(claim, 0, 1) != 0)
+        return;
+    fault->row = row;
+    fault->length = length;
+    fault->chunks = chunks;
+    fault->max_chunks = max_chunks;
+    __threadfence_system();
+    fault->set = 1;
 }
 /* bf16, nearest even, as the instructions of profile mma round */
 static __device__ __forceinline__ uint16_t cuda_bf16(float v) {
@@ -146,8 +165,8 @@ void ls_cuda_read_install(cuda_backend *cuda);
 /* Compute capability 9.0; arguments are checked, n_rows > 0. */
 void ls_cuda_stats_cluster(cuda_backend *cuda, const ls_stats_args *a);
 void ls_cuda_choose_cluster(cuda_backend *cuda, const ls_choose_args *a);
-/* Whether the build holds code for the device. */
-cudaError_t ls_cuda_bodies_probe(void);
+/* Whether the build holds code for the device, and for which capability it was compiled. */
+cudaError_t ls_cuda_bodies_probe(int *code);
 
 /* Other profiles, where the build has them. */
 ls_status ls_mma_install(cuda_backend *cuda, ls_err *err);

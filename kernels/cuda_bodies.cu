@@ -64,8 +64,7 @@ static void ls_rmsnorm_cuda(ls_backend *be, const ls_rmsnorm_args *a) {
     LS_CUDA_BEGIN(be, ls_check_rmsnorm(a, &why_));
     if (a->n_rows < 1)
         return;
-    uint16_t *x16 =
-        a->dim <= NORM_STAGED ? cuda_round_beside(cuda, a->y, a->n_rows, a->dim) : NULL;
+    uint16_t *x16 = a->dim <= NORM_STAGED ? cuda_round_beside(cuda, a->y, a->n_rows, a->dim) : NULL;
     LS_LAUNCH(cuda, "rmsnorm", ls_rmsnorm_kernel, (unsigned)a->n_rows,
               threads_of(2 * segments_of(a->dim), NORM_THREADS), *a, x16);
 }
@@ -112,14 +111,8 @@ static __global__ void __launch_bounds__(MERGE_THREADS)
     float *out = a.out + ((size_t)r * (size_t)a.n_heads + (size_t)h) * (size_t)a.head_dim;
     for (int e = (int)threadIdx.x; e < a.head_dim; e += (int)blockDim.x)
         out[e] = ls_float_of(0x7fc00000u);
-    if (threadIdx.x == 0 && atomicCAS(claim, 0, 1) == 0) {
-        fault->row = r;
-        fault->length = a.length[r];
-        fault->chunks = n;
-        fault->max_chunks = a.max_chunks;
-        __threadfence_system();
-        fault->set = 1;
-    }
+    if (threadIdx.x == 0)
+        cuda_report_chunks(fault, claim, r, a.length[r], n, a.max_chunks);
 }
 
 typedef void (*attn_kernel)(const ls_attn_args);
@@ -174,8 +167,8 @@ static void ls_attn_launch_cuda(ls_backend *be, const ls_attn_args *a, ls_launch
 /* ---- statistics and draws -------------------------------------------------------------------- */
 
 #define STATS_THREADS 1024
-#define CLUSTER_VOCAB \
-    8192 /* from here on a row is worth several blocks, where there are clusters */
+/* From here on a row is worth several blocks, where there are clusters. */
+#define CLUSTER_VOCAB 8192
 
 static __global__ void __launch_bounds__(STATS_THREADS) ls_stats_kernel(const ls_stats_args a) {
     __shared__ ls_stats_mem mem;
@@ -225,9 +218,11 @@ static void ls_accept_cuda(ls_backend *be, const ls_accept_args *a) {
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
-cudaError_t ls_cuda_bodies_probe(void) {
+cudaError_t ls_cuda_bodies_probe(int *code) {
     cudaFuncAttributes attr;
-    return cudaFuncGetAttributes(&attr, ls_stats_kernel);
+    const cudaError_t answer = cudaFuncGetAttributes(&attr, ls_stats_kernel);
+    *code = answer == cudaSuccess ? attr.ptxVersion : 0;
+    return answer;
 }
 
 void ls_cuda_bodies_install(cuda_backend *cuda) {

@@ -14,7 +14,6 @@
 #include "cuda.h"
 
 #define WORKSPACE_BYTES ((size_t)32 << 20)
-#define ROWS_MAX 1024 /* of one pass */
 
 typedef struct cublas_profile {
     void *library;
@@ -48,7 +47,7 @@ static void linear(ls_backend *be, const ls_linear_args *a) {
     if (a->w.dtype != LS_F32) {
         if (n * sizeof(uint16_t) > p->x_bytes) {
             ls_fail(&why, LS_ERR_SHAPE, "linear: %d rows of %d, at most %d rows a pass", R, K,
-                    ROWS_MAX);
+                    LS_ROWS_MAX);
             cuda_keep(cuda, &why);
             return;
         }
@@ -83,11 +82,15 @@ static void linears(ls_backend *be, const ls_linear_args *a, int32_t n) {
 
 static ls_status mat(ls_backend *be, const ls_mat *host, ls_mat *dev, ls_err *err) {
     cublas_profile *p = (cublas_profile *)cuda_of(be)->profile_data;
-    const size_t need = (size_t)ROWS_MAX * (size_t)host->n_in * sizeof(uint16_t);
+    const size_t need = (size_t)LS_ROWS_MAX * (size_t)host->n_in * sizeof(uint16_t);
     if (need > p->x_bytes) {
         void *grown;
         LS_TRY(be->alloc(be, need, &grown, err));
-        be->free(be, p->x);
+        const ls_status s = cuda_retire(cuda_of(be), p->x, err);
+        if (s != LS_OK) {
+            be->free(be, grown);
+            return s;
+        }
         p->x = grown;
         p->x_bytes = need;
     }

@@ -5,6 +5,7 @@
  * item key warp w takes the 16-key tiles w, w + 4, ... of the chunk, with its own ring of copies
  * and its own running maximum, sum and values; the C warps that share a ring differ in their
  * columns alone. At the end the 4 states of a column meet in shared memory, in warp order. */
+#include "cuda.h"
 #include "cuda_mma.h"
 #include "cuda_mma_attn.h"
 #include "cuda_mma_attn_tile.h"
@@ -126,7 +127,8 @@ DEV void join_warps(const ls_attn_args &a, const geometry &geo, const block_mem<
     const int p = min(lane, C * COLUMNS - 1), r = p / geo.heads, h = p % geo.heads;
     const int32_t length = __shfl_sync(FULL, rows.length, r & 31); /* all lanes, or it waits */
     const int32_t count = __shfl_sync(FULL, rows.count, r & 31);
-    const bool live = r >= x.first && r < x.end && h < n_heads && length > x.k0;
+    const bool live =
+        r >= x.first && r < x.end && h < n_heads && length > x.k0 && x.chunk < a.max_chunks;
     const uint32_t lives = __ballot_sync(FULL, live), wholes = __ballot_sync(FULL, count == 1);
     float top = mem->m[0][p], l = 0.0f, f[KEY_WARPS];
 #pragma unroll
@@ -312,7 +314,8 @@ static __global__ void __launch_bounds__(KEY_WARPS *C * 32, EP > 128 || C == 4 ?
 #define MERGE_AHEAD 16 /* parts a lane reads at once */
 
 /* Grid: R * H blocks, a lane an element. Every warp finds the weights for itself. */
-static __global__ void merge_kernel(const __grid_constant__ ls_attn_args a, uint16_t *x16) {
+static __global__ void merge_kernel(const __grid_constant__ ls_attn_args a, uint16_t *x16,
+                                    cuda_fault *fault, int32_t *claim) {
     const int lane = (int)(threadIdx.x & 31u), e = min((int)threadIdx.x, a.head_dim - 1);
     const size_t row_head = blockIdx.x, step = 2 + (size_t)a.head_dim;
     wait_ahead();
@@ -326,7 +329,15 @@ static __global__ void merge_kernel(const __grid_constant__ ls_attn_args a, uint
     float2 own = make_float2(-INFINITY, 0.0f); /* m and l of chunk `lane` of 32 */
     if (lane < a.max_chunks)
         own = *(const float2 *)(part + (size_t)lane * step);
-    const int n = chunk_count(a.rule, a.length[blockIdx.x / (unsigned)a.n_heads]);
+    const int32_t length = a.length[blockIdx.x / (unsigned)a.n_heads];
+    int n = chunk_count(a.rule, length);
+    const bool lost = n > a.max_chunks || n > LS_CHUNKS_MAX; /* parts are missing */
+    if (lost) {
+        if (threadIdx.x == 0)
+            cuda_report_chunks(fault, claim, (int32_t)(blockIdx.x / (unsigned)a.n_heads), length, n,
+                               a.max_chunks);
+        n = 0;
+    }
     if (n == 1)
         return; /* the chunk wrote the result */
     own.x = lane < n ? own.x : -INFINITY;
@@ -361,7 +372,8 @@ static __global__ void merge_kernel(const __grid_constant__ ls_attn_args a, uint
     for (int o = 16; o > 0; o >>= 1)
         l = __fadd_rn(l, __shfl_xor_sync(FULL, l, o));
     if ((int)threadIdx.x < a.head_dim) {
-        const float y = l == 0.0f ? 0.0f : __fdiv_rn(acc, l);
+        const float none = lost ? __int_as_float(0x7fc00000) : 0.0f;
+        const float y = l == 0.0f ? none : __fdiv_rn(acc, l);
         a.out[row_head * (size_t)a.head_dim + (size_t)e] = y;
         if (x16)
             x16[rounded_at(a, row_head, e)] = (uint16_t)bf16x2(y, 0.0f);
@@ -533,8 +545,8 @@ static cudaLaunchConfig_t launch_of(dim3 grid, unsigned threads, int32_t shared,
     return c;
 }
 
-cudaError_t ls_mma_attn(const ls_attn_args *a, uint16_t *x16, const ls_mma_attn_device *dev,
-                        cudaStream_t stream) {
+cudaError_t ls_mma_attn(const ls_attn_args *a, uint16_t *x16, cuda_fault *fault, int32_t *claim,
+                        const ls_mma_attn_device *dev, cudaStream_t stream) {
     cudaLaunchAttribute attr;
     if (a->n_rows <= 0)
         return cudaSuccess;
@@ -555,7 +567,7 @@ cudaError_t ls_mma_attn(const ls_attn_args *a, uint16_t *x16, const ls_mma_attn_
     const cudaLaunchConfig_t c =
         launch_of(dim3((unsigned)a->n_rows * (unsigned)a->n_heads),
                   (unsigned)pieces(a->head_dim, 32) * 32, 0, dev, &attr, stream);
-    return cudaLaunchKernelEx(&c, merge_kernel, *a, x16);
+    return cudaLaunchKernelEx(&c, merge_kernel, *a, x16, fault, claim);
 }
 
 void ls_mma_attn_launch(const ls_attn_args *a, const ls_mma_attn_device *dev, ls_launch *out) {

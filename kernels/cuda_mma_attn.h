@@ -19,6 +19,8 @@
 #include <cuda_runtime_api.h>
 #include <stdbool.h>
 
+struct cuda_fault;
+
 typedef struct ls_mma_attn_device {
     int32_t units;           /* multiprocessors */
     int32_t warps_a_unit;    /* warps one of them can hold */
@@ -42,9 +44,10 @@ cudaError_t ls_mma_attn_prepare(ls_mma_attn_device *dev);
 bool ls_mma_attn_fits(const ls_attn_args *a);
 
 /* The launches of a->only, on `stream`; can be captured. Rows at a->length <= 0 come out as zeros.
- * x16, or NULL: where the rows [R, H E] go once more, rounded, as cuda_mma.h's linears read them. */
-cudaError_t ls_mma_attn(const ls_attn_args *a, uint16_t *x16, const ls_mma_attn_device *dev,
-                        cudaStream_t stream);
+ * x16, or NULL: where the rows [R, H E] go once more, rounded, as cuda_mma.h's linears read them.
+ * A row of more chunks than a->max_chunks comes out as NaN and is reported (fault, claim: cuda.h). */
+cudaError_t ls_mma_attn(const ls_attn_args *a, uint16_t *x16, struct cuda_fault *fault,
+                        int32_t *claim, const ls_mma_attn_device *dev, cudaStream_t stream);
 
 /* How its chunks are launched. */
 void ls_mma_attn_launch(const ls_attn_args *a, const ls_mma_attn_device *dev, ls_launch *out);

@@ -91,19 +91,15 @@ MMA_FN void mma_stsf4(uint32_t at, float4 v) {
                  : "memory");
 }
 
+#if LS_MMA_BULK
 MMA_FN void mma_bar_init(uint32_t bar, uint32_t count) {
     asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(bar), "r"(count) : "memory");
 }
 /* Waits for the phase of this parity, and sees what came before its arrivals: bulk copies and warps
  * of this block. */
-#if LS_MMA_BULK
-#define MMA_TRY_WAIT "mbarrier.try_wait.parity"
-#else
-#define MMA_TRY_WAIT "mbarrier.test_wait.parity"
-#endif
 MMA_FN void mma_bar_wait(uint32_t bar, uint32_t parity) {
     asm volatile("{\n.reg .pred p;\n"
-                 "W_%=: " MMA_TRY_WAIT ".shared.b64 p, [%0], %1;\n"
+                 "W_%=: mbarrier.try_wait.parity.shared.b64 p, [%0], %1;\n"
                  "@p bra D_%=;\nbra W_%=;\nD_%=:\n}" ::"r"(bar),
                  "r"(parity)
                  : "memory");
@@ -111,8 +107,6 @@ MMA_FN void mma_bar_wait(uint32_t bar, uint32_t parity) {
 MMA_FN void mma_bar_arrive(uint32_t bar) {
     asm volatile("{\n.reg .b64 s;\nmbarrier.arrive.shared.b64 s, [%0];\n}" ::"r"(bar) : "memory");
 }
-
-#if LS_MMA_BULK
 MMA_FN void mma_bar_expect(uint32_t bar, uint32_t bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes)
                  : "memory");

@@ -26,7 +26,8 @@ typedef struct mma_narrow_args {
     float *part;         /* [ranges, tiles, NT * 128] */
     unsigned *ticket;    /* [tiles], zero between launches */
     int32_t n_in, n_rows, ld, segments, ranges, last_steps;
-    int32_t slots[2], teams[2], groups[2]; /* [0] of a full range, [1] of the last: items = groups */
+    /* [0] of a full range, [1] of the last: items = groups */
+    int32_t slots[2], teams[2], groups[2];
     int32_t items;
 } mma_narrow_args;
 
@@ -70,8 +71,8 @@ MMA_FN void mma_feed_find(const mma_narrow_args *a, mma_feed *f, int end, int wa
     }
 }
 /* One copy into place `slot` of the ring, if there is one left. */
-MMA_FN void mma_feed_one(const mma_narrow_args *a, mma_feed *f, int end, int warp, int lane, int slot,
-                         uint32_t ring, uint32_t bars) {
+MMA_FN void mma_feed_one(const mma_narrow_args *a, mma_feed *f, int end, int warp, int lane,
+                         int slot, uint32_t ring, uint32_t bars) {
     if (f->item < end) {
         const mma_job *j = &f->job;
         const int left = j->steps - f->stage * MMA_STAGE_STEPS;

@@ -4,15 +4,13 @@
  *   mat               bf16 weights are packed; the row-major copy is only there while packing
  * Which form computes an operation follows from the model's and the cache's types and shapes, so
  * that all rows of an engine are computed alike.
- * Memory  scratch grows in `mat`, before a pass needs it. */
+ * Memory  scratch grows in `mat`, before a pass needs it; recorded launches keep the old one. */
 #include <stdlib.h>
 
 #include "cuda.h"
 #include "cuda_mma.h"
 #include "cuda_mma_attn.h"
 #include "cuda_share.h"
-
-#define ROWS_MAX 1024 /* of one pass */
 
 typedef struct mma_profile {
     ls_mma_device linear_dev;
@@ -40,25 +38,32 @@ static void answer(cuda_backend *cuda, cudaError_t e, const char *what) {
 
 /* ---- weights --------------------------------------------------------------------------------- */
 
-/* The outputs of LS_LINEARS linears of this shape may share a launch. */
+/* At least `need` bytes at *at, zeros where they are new. */
 static ls_status grow(ls_backend *be, void **at, size_t *has, size_t need, ls_err *err) {
     if (need <= *has)
         return LS_OK;
+    cuda_backend *cuda = cuda_of(be);
     void *grown;
-    LS_TRY(be->sync(be, err));
     LS_TRY(be->alloc(be, need, &grown, err));
-    be->free(be, *at);
+    ls_status s = cuda_answer(cudaMemsetAsync(grown, 0, need, cuda->stream), "scratch", err);
+    if (s == LS_OK)
+        s = cuda_retire(cuda, *at, err);
+    if (s != LS_OK) {
+        be->free(be, grown);
+        return s;
+    }
     *at = grown;
     *has = need;
-    return cuda_answer(cudaMemsetAsync(grown, 0, need, cuda_of(be)->stream), "scratch", err);
+    return LS_OK;
 }
+/* The outputs of LS_LINEARS linears of this shape may share a launch. */
 static ls_status grow_scratch(ls_backend *be, const ls_mat *w, ls_err *err) {
     mma_profile *p = profile_of(be);
     LS_TRY(grow(be, &p->scratch, &p->scratch_bytes,
-                ls_mma_scratch_bytes(w->n_out * LS_LINEARS, w->n_in, ROWS_MAX), err));
+                ls_mma_scratch_bytes(w->n_out * LS_LINEARS, w->n_in, LS_ROWS_MAX), err));
     cuda_backend *cuda = cuda_of(be);
     void *x16 = cuda->x16;
-    const ls_status s = grow(be, &x16, &cuda->x16_bytes, ls_mma_x_bytes(w->n_in, ROWS_MAX), err);
+    const ls_status s = grow(be, &x16, &cuda->x16_bytes, ls_mma_x_bytes(w->n_in, LS_ROWS_MAX), err);
     cuda->x16 = (uint16_t *)x16;
     return s;
 }
@@ -87,6 +92,8 @@ static ls_status mat(ls_backend *be, const ls_mat *host, ls_mat *dev, ls_err *er
     mma_profile *p = profile_of(be);
     if (host->dtype != LS_BF16)
         return p->plain_mat(be, host, dev, err);
+    if (host->n_out < 1 || host->n_out > INT32_MAX / LS_LINEARS || host->n_in < 1)
+        return ls_fail(err, LS_ERR_SHAPE, "weights [%d, %d]", (int)host->n_out, (int)host->n_in);
     const size_t bytes = (size_t)host->n_out * (size_t)host->n_in * sizeof(uint16_t);
     LS_TRY(cuda_enter(cuda_of(be), err));
     LS_TRY(grow_scratch(be, host, err));
@@ -113,13 +120,27 @@ static void mat_free(ls_backend *be, const ls_mat *dev) {
 
 /* ---- launchers ------------------------------------------------------------------------------- */
 
+/* Scratch is for so many rows. */
+static ls_status check_linear(const ls_linear_args *a, ls_err *err) {
+    LS_TRY(ls_check_linear(a, err));
+    LS_REFUSE(a->w.dtype == LS_BF16 && a->n_rows > LS_ROWS_MAX,
+              "linear: %d rows, at most %d a pass", (int)a->n_rows, LS_ROWS_MAX);
+    return LS_OK;
+}
+
 static void linears(ls_backend *be, const ls_linear_args *a, int32_t n) {
     LS_CUDA_BEGIN(be, ls_check_linears(n, &why_));
     mma_profile *p = (mma_profile *)cuda->profile_data;
     int packed = 1;
-    for (int32_t i = 0; i < n; i++)
+    for (int32_t i = 0; i < n; i++) {
+        ls_err why;
+        if (check_linear(&a[i], &why) != LS_OK) {
+            cuda_keep(cuda, &why);
+            return;
+        }
         packed = packed && a[i].w.dtype == LS_BF16;
-    if (packed && n > 0) {
+    }
+    if (packed && n > 0 && a->n_rows > 0) {
         const int is_there = cuda->x16_of == a->x && cuda->x16_rows == a->n_rows &&
                              cuda->x16_dim == a->w.n_in && cuda->x16_entry + 1 == cuda->entries;
         if (!is_there && ls_mma_reads_x16(a, n, &p->linear_dev))
@@ -150,7 +171,8 @@ static void attn(ls_backend *be, const ls_attn_args *a) {
     mma_profile *p = (mma_profile *)cuda->profile_data;
     uint16_t *x16 =
         a->only ? NULL : cuda_round_beside(cuda, a->out, a->n_rows, a->n_heads * a->head_dim);
-    answer(cuda, ls_mma_attn(a, x16, &p->attn_dev, cuda->stream), "attention");
+    answer(cuda, ls_mma_attn(a, x16, cuda->fault, cuda->claim_d, &p->attn_dev, cuda->stream),
+           "attention");
 }
 
 static void attn_launch(ls_backend *be, const ls_attn_args *a, ls_launch *out) {
@@ -178,14 +200,15 @@ ls_status ls_mma_install(cuda_backend *cuda, ls_err *err) {
     cuda->profile_free = profile_free;
     LS_TRY(cuda_answer(ls_mma_device_get(&p->linear_dev), "profile mma", err));
     LS_TRY(cuda_answer(ls_mma_attn_prepare(&p->attn_dev), "profile mma", err));
+    p->attn_dev.overlap = p->attn_dev.overlap && cuda->overlap;
     ls_backend *be = &cuda->be;
     p->plain_mat = be->mat;
     p->plain_mat_free = be->mat_free;
     p->plain_linear = be->linear;
     p->plain_attn = be->attn;
     p->plain_attn_launch = be->attn_launch;
-    be->profile = "mma";
-    be->chunk = (ls_chunk_rule){LS_CHUNK_DOUBLING, 128, 32}; /* the best of eight, one row and eight */
+    /* the best of eight rules, for one row and for eight */
+    be->chunk = (ls_chunk_rule){LS_CHUNK_DOUBLING, 128, 32};
     be->mat = mat;
     be->mat_free = mat_free;
     be->linear = linear;

@@ -29,6 +29,7 @@ static inline const char *ls_dtype_name(ls_dtype t) {
 #define LS_HEAD_DIM_MAX 256 /* head widths are even and at most this */
 #define LS_CHUNK_MAX 2048   /* keys a chunk block may hold (its scores live in block memory) */
 #define LS_CHUNKS_MAX 1024  /* chunks a row may have (their weights live in block memory) */
+#define LS_ROWS_MAX 1024    /* rows of one pass (profiles keep scratch for as many) */
 #define LS_TOP_MAX 8        /* top tokens a row's statistics can list */
 
 #endif

@@ -132,6 +132,7 @@ static ls_status find_rules(const ls_bench_job *j, ls_chunk_rule rule[LS_BENCH_L
 
 ls_status ls_bench_attention(ls_bench_job *j, ls_err *err) {
     int32_t length[LS_BENCH_LIST], n_length, longest = 0, n_rule;
+    const int32_t rows = j->a.rows < 8 ? j->a.rows : 8; /* beside one row */
     ls_chunk_rule rule[LS_BENCH_LIST];
     layer m;
     LS_TRY(ls_bench_numbers(&j->a.length, "length", "512,1024,2048,4096,8192,16384,32768", 1,
@@ -151,8 +152,7 @@ ls_status ls_bench_attention(ls_bench_job *j, ls_err *err) {
                "us", "cv", "chunks us", "merge us", "GB/s", "share");
     for (int32_t k = 0; k < n_rule; k++)
         for (int32_t i = 0; i < n_length; i++)
-            for (int32_t r = 0; r < 2; r++) {
-                const int32_t rows = j->a.rows < 8 ? j->a.rows : 8;
+            for (int32_t r = 0; r < (rows > 1 ? 2 : 1); r++) {
                 const point p = {length[i], r ? rows : 1, longest + rows, rule[k]};
                 LS_TRY(one_point(j, &m, &p, err));
             }

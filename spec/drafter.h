@@ -60,7 +60,7 @@ static inline void ls_drafter_destroy(ls_drafter *d) {
         d->destroy(d);
 }
 
-/* A model with the target's vocabulary. The engine needs one sequence free. */
+/* A model with the target's vocabulary, on its device. The engine needs one sequence free. */
 ls_status ls_drafter_model(ls_engine *engine, ls_drafter **out, ls_err *err);
 /* Prompt look-up (Saxena 2023): the most recent earlier occurrence of the last n_max..n_min tokens,
  * longest first; copies what followed, up to and including an end token. A match ends before the

@@ -18,7 +18,7 @@
 #include "kv.h"
 #include "model.h"
 
-#define LS_PASS_ROWS_MAX 1024
+#define LS_PASS_ROWS_MAX LS_ROWS_MAX
 #define LS_CHAIN_MAX 64 /* passes of one chain */
 
 typedef struct ls_engine ls_engine;

@@ -63,6 +63,15 @@ static ls_status check_job(const ls_gen *g, ls_err *err) {
             err, LS_ERR_INPUT,
             "top_k %d, top_p %g, min_p %g: need top_k >= 0, 0 < top_p <= 1, 0 <= min_p <= 1",
             g->warp.top_k, (double)g->warp.top_p, (double)g->warp.min_p);
+    if (g->drafter && g->drafter->engine) { /* its drafts are read where they lie */
+        const ls_backend *a = ls_engine_backend(g->target);
+        const ls_backend *b = ls_engine_backend(g->drafter->engine);
+        if (strcmp(a->name, b->name) != 0 || a->number != b->number)
+            return ls_fail(err, LS_ERR_INPUT,
+                           "the target is on %s:%d and the draft model on %s:%d: put both on one "
+                           "device",
+                           a->name, a->number, b->name, b->number);
+    }
     if (g->n_stop > 0 && !g->tokenizer)
         return ls_fail(err, LS_ERR_INPUT,
                        "stop strings need a tokenizer: the model folder has none");
@@ -122,7 +131,7 @@ static void run_end(run *r) {
 
 static int32_t room_left(const run *r) {
     int32_t room = r->n_limit - r->n - 1; /* the bonus token needs its place */
-    const int32_t rows = ls_engine_opts(r->g->target)->max_rows - 1;
+    const int32_t rows = ls_engine_opts(r->g->target)->max_want - 1; /* at most max_rows */
     const ls_drafter *d = r->g->drafter;
     if (!d)
         return 0;

@@ -6,10 +6,11 @@
  *             after the end are neither emitted, counted nor cached.
  * Cache       when `done` is called it holds prompt + new - 1 rows, whatever was drafted.
  * Randomness  a function of (seed, sequence, position, purpose): see draw.h.
- * Errors      an empty prompt or one longer than the context: LS_ERR_INPUT. A prompt that fills the
- *             context gives no tokens and LS_END_LENGTH. NaN or +inf in a row that is used:
- *             LS_ERR_NUMERIC; in a row that is not used it is counted only. After an error the
- *             transcript holds the committed rounds so far, a prefix of the right text. */
+ * Errors      an empty prompt or one longer than the context, and a draft model on another device
+ *             than the target: LS_ERR_INPUT. A prompt that fills the context gives no tokens and
+ *             LS_END_LENGTH. NaN or +inf in a row that is used: LS_ERR_NUMERIC; in a row that is
+ *             not used it is counted only. After an error the transcript holds the committed
+ *             rounds so far, a prefix of the right text. */
 #ifndef LS_GENERATE_H
 #define LS_GENERATE_H
 

@@ -242,8 +242,15 @@ static ls_status record(ls_engine *e, recorded *r, ls_err *err) {
     r->graph = NULL;
     LS_TRY(e->be->record(e->be, err));
     const ls_status s = launch(e, r->tree, r->n_rows, err);
-    const ls_status end = e->be->record_end(e->be, &r->graph, s == LS_OK ? err : NULL);
-    return s != LS_OK ? s : end;
+    ls_status end = e->be->record_end(e->be, &r->graph, s == LS_OK ? err : NULL);
+    if (s != LS_OK || end != LS_OK)
+        return s != LS_OK ? s : end;
+    end = e->be->status(e->be, err); /* a launch that was refused is missing in the graph */
+    if (end != LS_OK) {
+        e->be->graph_free(e->be, r->graph);
+        r->graph = NULL;
+    }
+    return end;
 }
 
 /* Passes that give logits come again and again: their launches are recorded once and replayed. */
@@ -279,8 +286,8 @@ ls_status ls_pass_after(ls_engine *e, const ls_row *rows, int32_t n, const ls_ro
         return ls_fail(err, LS_ERR_SHAPE, "pass: %d of %d rows from a chain", n_chain, n);
     LS_TRY(check_rows(e, rows, n, err));
     const bool tree = fill_tables(e, rows, n);
-    const size_t used =
-        tree ? e->tables_bytes : (size_t)((char *)e->h.anc - (char *)e->host_tables);
+    const size_t anc = tree ? (size_t)n * (size_t)e->o.max_rows : 0;
+    const size_t used = (size_t)((char *)(e->h.anc + anc) - (char *)e->host_tables);
     LS_TRY(e->be->upload(e->be, e->dev_tables, e->host_tables, used, err));
     if (n_chain) {
         const ls_take_args take = {.chain = chain,
@@ -417,6 +424,10 @@ ls_status ls_pass_probs(ls_engine *e, int32_t row, const ls_row_stats *stats, fl
 
 ls_status ls_chain_feed(ls_engine *e, int32_t row, bool keep, ls_err *err) {
     ls_backend *be = e->be;
+    LS_TRY(check_wanted(e, 0, 1, err));
+    if (row < 0 || row >= e->o.max_rows)
+        return ls_fail(err, LS_ERR_SHAPE, "chain: row %d of a pass of at most %d", row,
+                       e->o.max_rows);
     if (keep && !e->chain_logits) {
         void *d;
         LS_TRY(be->alloc(be, LS_CHAIN_MAX * (size_t)e->o.n_vocab * sizeof(float), &d, err));

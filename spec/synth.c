@@ -266,7 +266,10 @@ static ls_status write_weights(writer *w, ls_err *err) {
     fprintf(h, "}");
     fflush(h);
     fprintf(h, "%*s", (int)(63 - (n + 7) % 64), ""); /* tensors begin at a multiple of 64 */
-    fclose(h);
+    if (fclose(h) != 0) {
+        free(header);
+        return ls_fail(err, LS_ERR_MEMORY, "out of memory");
+    }
     unsigned char length[8];
     for (int i = 0; i < 8; i++)
         length[i] = (unsigned char)((uint64_t)n >> (8 * i));

@@ -69,9 +69,9 @@ void kr_down(ls_backend *be, void *host, const void *dev, size_t bytes);
 size_t kr_differ(const char *what, const float *a, const float *b, size_t n, size_t row);
 /* Fails unless all bits agree. */
 void kr_same(const char *what, const float *a, const float *b, size_t n, size_t row);
-/* Fails unless |got - want| <= bound; a NaN fails. */
 /* v rounded to the eight significant bits of bf16, ties to even; in double, no denormals. */
 double kr_to_bf16(double v);
+/* Fails unless |got - want| <= bound; a NaN fails. */
 void kr_near(const char *what, double got, double want, double bound);
 
 #endif

@@ -10,7 +10,7 @@
 #include "draw.h"
 #include "kernel_rig.h"
 
-enum { N = 4, R = 3, FORMS_MAX = 4, NO_SLOT = -1 };
+enum { N = 4, R = 3, FORMS_MAX = 3, NO_SLOT = -1 };
 
 static ls_backend *form[FORMS_MAX];
 static int n_forms;
@@ -256,6 +256,9 @@ static void refuses(void **state) {
     be->accept(be, &bad);
     expect_refused(be);
     bad = good, bad.draft = target, bad.draft_logits = x, bad.ld_draft = 0;
+    be->accept(be, &bad);
+    expect_refused(be);
+    bad = good, bad.draft = target, bad.ld_draft = 1; /* a chain that kept no logits */
     be->accept(be, &bad);
     expect_refused(be);
     bad = good, bad.n_vocab = bad.ld_logits = 524289; /* more than block memory has segments for */

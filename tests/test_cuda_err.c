@@ -127,32 +127,43 @@ static void recording(void **state) {
 }
 
 /* Lengths are in device memory, so a kernel finds the row that has more chunks than the scratch holds:
- * the next sync says so, once. */
-static void too_many_chunks(void **state) {
-    (void)state;
-    if (!there())
-        skip();
-    ls_backend *be = open_gpu();
+ * the next sync says so, once. What lies behind the scratch stays as it was. */
+static void too_many_chunks_of(ls_backend *be, ls_dtype t) {
     enum { E = 32, T = 100 };
     ls_err err = {0};
     const int32_t length[1] = {T}, short_length[1] = {90}, base[1] = {0};
+    float part[10 * (2 + E)], after[2 + E], out[E];
+    kr_fill(part, 10 * (2 + E), 4, 1.0f);
     void *mem[] = {kr_dev(be, NULL, E * 4),      kr_dev(be, NULL, T * E * 4),
-                   kr_dev(be, NULL, T * E * 4),  kr_dev(be, NULL, 9 * (2 + E) * 4),
-                   kr_dev(be, NULL, E * 4),      kr_dev(be, length, sizeof length),
+                   kr_dev(be, NULL, T * E * 4),  kr_dev(be, part, sizeof part),
+                   kr_dev(be, part, E * 4),      kr_dev(be, length, sizeof length),
                    kr_dev(be, base, sizeof base)};
     ls_attn_args a = {.q = mem[0], .k_pool = mem[1], .v_pool = mem[2], .part = mem[3]};
     a.out = mem[4], a.length = mem[5], a.loc.base = mem[6], a.loc.n_slots = T, a.scale = 1;
-    a.n_rows = a.n_heads = a.n_kv = 1, a.head_dim = E;
+    a.n_rows = a.n_heads = a.n_kv = 1, a.head_dim = E, a.kv_dtype = t;
     a.rule = (ls_chunk_rule){LS_CHUNK_EVEN, 10, 64}, a.max_chunks = 9; /* ten are needed */
     be->attn(be, &a);
     assert_int_equal(be->sync(be, &err), LS_ERR_SHAPE);
     assert_non_null(strstr(err.msg, "100 keys"));
     assert_int_equal(be->sync(be, &err), LS_OK);
+    kr_down(be, after, (float *)mem[3] + 9 * (2 + E), sizeof after);
+    kr_same("behind the scratch", after, part + 9 * (2 + E), 2 + E, 2 + E);
+    kr_down(be, out, mem[4], sizeof out);
+    assert_true(out[0] != out[0]);
     kr_up(be, mem[5], short_length, sizeof short_length);
     be->attn(be, &a);
     assert_int_equal(be->sync(be, &err), LS_OK);
     for (size_t i = 0; i < sizeof mem / sizeof *mem; i++)
         kr_free(be, mem[i]);
+}
+
+static void too_many_chunks(void **state) {
+    (void)state;
+    if (!there())
+        skip();
+    ls_backend *be = open_gpu();
+    too_many_chunks_of(be, LS_F32);
+    too_many_chunks_of(be, LS_BF16); /* on tensor cores, where the profile has them */
     ls_backend_destroy(be);
 }
 

@@ -80,6 +80,17 @@ static void test_never_past_the_history(void **state) {
     free(token);
 }
 
+/* The drafts are on the device until they are settled, as a round does it. */
+static void settle(ls_drafter *d, ls_draft_block *b) {
+    ls_err err;
+    ls_row_stats stats[LS_DRAFT_MAX];
+    ls_backend *be = ls_engine_backend(d->engine);
+    assert_true(b->pending && b->n <= LS_DRAFT_MAX);
+    OK(be->download(be, stats, b->chain, (size_t)b->n * sizeof *stats, &err), &err);
+    d->settle(d, stats, b);
+    assert_false(b->pending);
+}
+
 /* A model drafter that has drafted what was then refused answers as one that never did: tokens and
  * statistics, bit for bit. Nothing of the refused draft may be left in its cache. */
 static void test_refused_drafts_leave_no_trace(void **state) {
@@ -97,20 +108,24 @@ static void test_refused_drafts_leave_no_trace(void **state) {
         const ls_draft_job job = {.token = token, .n_token = n, .n = 5, .warp = {0, 0, 1, 0}};
         ls_draft_block a, b;
         OK(old->draft(old, &job, &a, &err), &err);
+        settle(old, &a); /* before the other one uses the engine */
         OK(fresh->begin(fresh, &err), &err);
         OK(fresh->draft(fresh, &job, &b, &err), &err);
+        settle(fresh, &b);
         assert_int_equal(a.n, 5);
         assert_int_equal(b.n, 5);
         for (int32_t i = 0; i < 5; i++) {
             assert_int_equal(a.token[i], b.token[i]);
             assert_true(a.stats[i].entropy == b.stats[i].entropy);
             assert_true(a.stats[i].max == b.stats[i].max);
+            assert_true(a.stats[i].entropy > 0); /* of a row that was there */
         }
         /* keep round % 4 of them, then something else, and a token more */
         const int32_t keep = round % 4;
         for (int32_t i = 0; i < keep; i++)
             token[n++] = a.token[i];
         token[n++] = (a.token[keep] + 1) % 256;
+        token[n++] = round * 37 % 256; /* the last one's row is never reused: one more */
     }
     ls_drafter_destroy(old);
     ls_drafter_destroy(fresh);
@@ -128,12 +143,36 @@ static void test_arguments(void **state) {
     assert_null(d);
 }
 
+/* A chain is fed from a row that was wanted, of the pass that ran. */
+static void test_chain_refuses(void **state) {
+    (void)state;
+    ls_err err;
+    int32_t seq;
+    ls_test_shape shape = ls_test_shape_default();
+    char *dir = ls_test_model_make(&shape);
+    ls_rig r;
+    ls_rig_open(&r, dir, (ls_cpu_options){1, LS_SIMD_AUTO}, (ls_engine_options){.max_rows = 4});
+    OK(ls_kv_open(ls_engine_kv(r.engine), &seq, &err), &err);
+    assert_int_equal(ls_chain_feed(r.engine, 0, false, &err), LS_ERR_STATE); /* no pass yet */
+    ls_row row = ls_row_chain(seq, 84, 0, false);
+    OK(ls_pass(r.engine, &row, 1, &err), &err);
+    assert_int_equal(ls_chain_feed(r.engine, 0, true, &err), LS_ERR_STATE); /* nothing wanted */
+    assert_null(ls_chain_logits(r.engine));
+    row = ls_row_chain(seq, 104, 1, true);
+    OK(ls_pass(r.engine, &row, 1, &err), &err);
+    assert_int_equal(ls_chain_feed(r.engine, -1, false, &err), LS_ERR_SHAPE);
+    assert_int_equal(ls_chain_feed(r.engine, 4, false, &err), LS_ERR_SHAPE);
+    ls_rig_close(&r);
+    ls_test_model_remove(dir);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cases),
         cmocka_unit_test(test_random_histories),
         cmocka_unit_test(test_never_past_the_history),
         cmocka_unit_test(test_refused_drafts_leave_no_trace),
+        cmocka_unit_test(test_chain_refuses),
         cmocka_unit_test(test_arguments),
     };
     return cmocka_run_group_tests_name("drafter_state", tests, NULL, NULL);

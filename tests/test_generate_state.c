@@ -13,17 +13,21 @@ typedef struct pair {
     ls_drafter *drafter;
 } pair;
 
-static void pair_open(pair *p, const char *target, const char *draft, int32_t context,
-                      int32_t draft_context) {
+static void pair_open_as(pair *p, const char *target, const char *draft, ls_engine_options o,
+                         int32_t draft_context) {
     ls_err err;
     char *t = ls_case_model(target), *d = ls_case_model(draft);
-    ls_rig_open(&p->target, t, (ls_cpu_options){1, LS_SIMD_AUTO},
-                (ls_engine_options){.context = context});
+    ls_rig_open(&p->target, t, (ls_cpu_options){1, LS_SIMD_AUTO}, o);
     ls_rig_open(&p->draft, d, (ls_cpu_options){1, LS_SIMD_AUTO},
                 (ls_engine_options){.context = draft_context});
     OK(ls_drafter_model(p->draft.engine, &p->drafter, &err), &err);
     free(t);
     free(d);
+}
+
+static void pair_open(pair *p, const char *target, const char *draft, int32_t context,
+                      int32_t draft_context) {
+    pair_open_as(p, target, draft, (ls_engine_options){.context = context}, draft_context);
 }
 
 static void pair_close(pair *p) {
@@ -290,6 +294,65 @@ static void test_room(void **state) {
     pair_close(&p);
 }
 
+/* A verify pass wants every row's logits: a target with room for few of them drafts less. */
+static void test_few_wanted_rows(void **state) {
+    (void)state;
+    ls_err err;
+    const int32_t prompt[] = {3, 4, 5};
+    for (int32_t want = 1; want <= 4; want++) {
+        pair p;
+        pair_open_as(&p, "table_target", "table_target",
+                     (ls_engine_options){.context = 64, .max_want = want}, 64);
+        ls_gen g = greedy_job(&p, prompt, 3, 20, NULL);
+        ls_transcript t = {0};
+        int32_t most = 0;
+        OK(ls_policy_fixed(8, &g.policy, &err), &err);
+        OK(ls_generate(&g, &t, &err), &err);
+        assert_int_equal(t.n_token, 20);
+        for (int32_t i = 0; i < t.n_token; i++)
+            assert_int_equal(t.token[i], 3 + (3 + i) % 13);
+        for (int32_t i = 0; i < t.n_round; i++)
+            most = t.round[i].proposed > most ? t.round[i].proposed : most;
+        assert_int_equal(most, want - 1);
+        ls_transcript_free(&t);
+        ls_policy_destroy(g.policy);
+        pair_close(&p);
+    }
+}
+
+/* Two backends of one device work together; of two devices they are refused before anything runs. */
+static void test_two_devices(void **state) {
+    (void)state;
+    ls_err err;
+    const int32_t prompt[] = {3, 4, 5};
+    pair p;
+    pair_open(&p, "table_target", "table_draft", 64, 64);
+    ls_backend *other = ls_engine_backend(p.draft.engine);
+    assert_ptr_not_equal(other, ls_engine_backend(p.target.engine));
+    const char *name = other->name;
+    const int32_t number = other->number;
+    ls_gen g = greedy_job(&p, prompt, 3, 8, NULL);
+    OK(ls_policy_fixed(2, &g.policy, &err), &err);
+    for (int turn = 0; turn < 4; turn++) {
+        ls_transcript t = {0};
+        other->name = turn == 1 ? "elsewhere" : name;
+        other->number = turn == 2 ? number + 7 : number;
+        const ls_status s = ls_generate(&g, &t, &err);
+        if (turn == 1 || turn == 2) {
+            assert_int_equal(s, LS_ERR_INPUT);
+            assert_non_null(strstr(err.msg, "one device"));
+            assert_null(strchr(err.msg, '\n'));
+            assert_int_equal(t.n_token, 0);
+        } else {
+            OK(s, &err);
+            assert_int_equal(t.n_token, 8);
+        }
+        ls_transcript_free(&t);
+    }
+    ls_policy_destroy(g.policy);
+    pair_close(&p);
+}
+
 /* C014: a NaN row that is used is an error naming the position and keeps the text so far; one that a
  * refusal makes useless is only counted. The NaN comes from a cache row that is damaged on purpose:
  * here simply from a token whose embedding row is NaN, reached only through the draft. */
@@ -420,6 +483,8 @@ int main(void) {
         cmocka_unit_test(test_stop_against_limit),
         cmocka_unit_test(test_ties),
         cmocka_unit_test(test_room),
+        cmocka_unit_test(test_few_wanted_rows),
+        cmocka_unit_test(test_two_devices),
         cmocka_unit_test(test_nan_row),
         cmocka_unit_test(test_stop_strings),
     };
