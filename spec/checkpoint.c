@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "file.h"
+#include "gguf_config.h"
+#include "gguf_view.h"
 #include "json.h"
 
 #define INDEX "model.safetensors.index.json"
@@ -22,6 +24,8 @@ struct ls_checkpoint {
     const ls_st_tensor **tensor; /* by tensor name */
     size_t n;
     bool has_index;
+    ls_gguf *gguf; /* or NULL: a folder */
+    ls_gguf_view view;
 };
 
 static ls_status no_memory(ls_err *err) {
@@ -155,6 +159,23 @@ static ls_status open_index(ls_checkpoint *cp, const char *path, ls_err *err) {
     return s;
 }
 
+/* ---- a GGUF file ----------------------------------------------------------------------------- */
+
+static ls_status open_gguf(ls_checkpoint *cp, ls_err *err) {
+    ls_config c;
+    LS_TRY(ls_gguf_open(cp->dir, &cp->gguf, err));
+    LS_TRY(ls_gguf_config_read(cp->gguf, &c, err));
+    LS_TRY(ls_gguf_view_make(cp->gguf, &c, &cp->view, err));
+    cp->tensor = malloc((cp->view.n ? cp->view.n : 1) * sizeof *cp->tensor);
+    if (!cp->tensor)
+        return no_memory(err);
+    for (size_t i = 0; i < cp->view.n; i++)
+        cp->tensor[i] = &cp->view.tensor[i];
+    cp->n = cp->view.n;
+    qsort(cp->tensor, cp->n, sizeof *cp->tensor, by_tensor_name);
+    return LS_OK;
+}
+
 /* ---- the folder ------------------------------------------------------------------------------ */
 
 static bool has(const char *dir, const char *name) {
@@ -192,7 +213,7 @@ ls_status ls_checkpoint_open(const char *dir, ls_checkpoint **out, ls_err *err) 
         free(cp);
         return no_memory(err);
     }
-    ls_status s = open_folder(cp, err);
+    ls_status s = ls_gguf_is(dir) ? open_gguf(cp, err) : open_folder(cp, err);
     if (s != LS_OK) {
         ls_checkpoint_close(cp);
         return s;
@@ -209,6 +230,8 @@ void ls_checkpoint_close(ls_checkpoint *cp) {
         free(cp->file[i].name);
     }
     free(cp->file);
+    ls_gguf_view_free(&cp->view);
+    ls_gguf_close(cp->gguf);
     free(cp->tensor);
     free(cp->dir);
     free(cp);
@@ -234,7 +257,11 @@ const ls_st_tensor *ls_checkpoint_find(const ls_checkpoint *cp, const char *name
 }
 
 size_t ls_checkpoint_n_files(const ls_checkpoint *cp) {
-    return cp->n_files;
+    return cp->gguf ? 1 : cp->n_files;
+}
+
+const ls_gguf *ls_checkpoint_gguf(const ls_checkpoint *cp) {
+    return cp->gguf;
 }
 
 /* ---- digest ---------------------------------------------------------------------------------- */
@@ -263,7 +290,13 @@ static ls_status add_file(ls_sha256 *all, const ls_checkpoint *cp, const char *n
     return s;
 }
 
-ls_status ls_checkpoint_digest(const ls_checkpoint *cp, char hex[LS_SHA256_HEX], ls_err *err) {
+static ls_status add_files(ls_sha256 *all, const ls_checkpoint *cp, ls_err *err) {
+    size_t n = 0;
+    if (cp->gguf) {
+        const char *slash = strrchr(cp->dir, '/');
+        const uint8_t *data = ls_gguf_bytes(cp->gguf, &n);
+        return add_line(all, slash ? slash + 1 : cp->dir, data, n, err);
+    }
     /* the two other names take their places among the sorted weight files */
     const char *extra[2];
     size_t n_extra = 0, e = 0;
@@ -271,19 +304,23 @@ ls_status ls_checkpoint_digest(const ls_checkpoint *cp, char hex[LS_SHA256_HEX],
         extra[n_extra++] = "config.json";
     if (cp->has_index)
         extra[n_extra++] = INDEX;
-    ls_sha256 all;
-    LS_TRY(ls_sha256_begin(&all, err));
     ls_status s = LS_OK;
     for (size_t i = 0; i <= cp->n_files && s == LS_OK; i++) {
         while (s == LS_OK && e < n_extra &&
                (i == cp->n_files || strcmp(extra[e], cp->file[i].name) < 0))
-            s = add_file(&all, cp, extra[e++], err);
+            s = add_file(all, cp, extra[e++], err);
         if (s == LS_OK && i < cp->n_files) {
-            size_t n = 0;
             const uint8_t *data = ls_safetensors_bytes(cp->file[i].st, &n);
-            s = add_line(&all, cp->file[i].name, data, n, err);
+            s = add_line(all, cp->file[i].name, data, n, err);
         }
     }
+    return s;
+}
+
+ls_status ls_checkpoint_digest(const ls_checkpoint *cp, char hex[LS_SHA256_HEX], ls_err *err) {
+    ls_sha256 all;
+    LS_TRY(ls_sha256_begin(&all, err));
+    ls_status s = add_files(&all, cp, err);
     char out[LS_SHA256_HEX];
     ls_status end = ls_sha256_end(&all, out, err);
     LS_TRY(s);

@@ -245,7 +245,9 @@ static ls_status prepare(job *j, ls_err *err) {
     LS_TRY(ls_setup_open(&j->model, &j->setup, err));
     const ls_tokenizer *tok = j->setup.target->tokenizer;
     if (!tok)
-        return ls_fail(err, LS_ERR_INPUT, "%s has no tokenizer.json: text cannot be read or shown",
+        return ls_fail(err, LS_ERR_INPUT,
+                       "%s has no tokenizer (tokenizer.json, or a byte-level BPE in a GGUF file): "
+                       "text cannot be read or shown",
                        j->setup.target->dir);
     LS_TRY(read_prompt(j, err));
     LS_TRY(ls_setup_policy(&j->setup, j->a.policy, &j->decode.option, &j->policy, j->policy_options,

@@ -73,8 +73,7 @@ static ls_status check_job(const ls_gen *g, ls_err *err) {
                            a->name, a->number, b->name, b->number);
     }
     if (g->n_stop > 0 && !g->tokenizer)
-        return ls_fail(err, LS_ERR_INPUT,
-                       "stop strings need a tokenizer: the model folder has none");
+        return ls_fail(err, LS_ERR_INPUT, "stop strings need a tokenizer: the model has none");
     return LS_OK;
 }
 

@@ -32,6 +32,56 @@ static void put_types(FILE *out, const ls_checkpoint *cp) {
     fprintf(out, " in %zu file%s\n", files, files == 1 ? "" : "s");
 }
 
+/* The types as a GGUF file stores them, and the bytes they take there. */
+static size_t put_stored(FILE *out, const ls_gguf *g) {
+    size_t n[LS_GGML_N_TYPES] = {0}, bytes = 0;
+    for (size_t i = 0; i < ls_gguf_count(g); i++) {
+        n[ls_gguf_at(g, i)->type]++;
+        bytes += ls_gguf_at(g, i)->bytes;
+    }
+    put_size(out, (double)bytes, "B");
+    const char *sep = "; ";
+    for (uint32_t t = 0; t < LS_GGML_N_TYPES; t++)
+        if (n[t] > 0) {
+            fprintf(out, "%s%zu %s", sep, n[t], ls_ggml_type(t, NULL, NULL));
+            sep = ", ";
+        }
+    fputs(" in 1 file\n", out);
+    return bytes;
+}
+
+static void put_weights(FILE *out, const ls_model *m) {
+    const ls_gguf *g = ls_checkpoint_gguf(m->checkpoint);
+    line(out, "weights");
+    put_size(out, (double)m->weights->n_params, "");
+    fputs(" parameters, ", out);
+    if (!g) {
+        put_size(out, (double)m->weights->bytes, "B");
+        fputs("; ", out);
+        put_types(out, m->checkpoint);
+    } else if (put_stored(out, g) != m->weights->bytes) {
+        line(out, "in memory");
+        put_size(out, (double)m->weights->bytes, "B");
+        fputs(", blocks widened to F32\n", out);
+    }
+}
+
+/* What a GGUF file says of its tokenizer. */
+static void put_stored_tokenizer(FILE *out, const ls_gguf *g) {
+    static const char *const keys[] = {"tokenizer.ggml.model", "tokenizer.ggml.pre"};
+    char shown[64];
+    ls_gguf_str s;
+    bool any = false;
+    for (size_t i = 0; i < 2; i++) {
+        const ls_gguf_value *v = ls_gguf_find(g, keys[i]);
+        if (!v || !ls_gguf_as_string(v, &s))
+            continue;
+        fprintf(out, "%s%s", any ? ", " : "", ls_err_text(shown, sizeof shown, s.s, s.n));
+        any = true;
+    }
+    fputs(any ? "; not built: scripts can give prompts as token ids\n" : "none in the file\n", out);
+}
+
 /* A token with its bytes, as 2 "</s>". */
 static void put_token(FILE *out, const ls_tokenizer *tok, int32_t id) {
     fprintf(out, "%" PRId32, id);
@@ -76,6 +126,10 @@ static void put_config(FILE *out, const ls_model *m) {
 static ls_status put_tokenizer(FILE *out, const ls_model *m, ls_err *err) {
     line(out, "tokenizer");
     const ls_tokenizer *tok = m->tokenizer;
+    if (!tok && ls_checkpoint_gguf(m->checkpoint)) {
+        put_stored_tokenizer(out, ls_checkpoint_gguf(m->checkpoint));
+        return LS_OK;
+    }
     if (!tok) {
         fputs("none: the folder has no tokenizer.json\n", out);
         return LS_OK;
@@ -100,12 +154,7 @@ static ls_status put_model(FILE *out, const ls_model *m, ls_err *err) {
     line(out, "model");
     fprintf(out, "%s\n", ls_err_text(shown, sizeof shown, m->dir, strlen(m->dir)));
     put_config(out, m);
-    line(out, "weights");
-    put_size(out, (double)m->weights->n_params, "");
-    fputs(" parameters, ", out);
-    put_size(out, (double)m->weights->bytes, "B");
-    fputs("; ", out);
-    put_types(out, m->checkpoint);
+    put_weights(out, m);
     LS_TRY(put_tokenizer(out, m, err));
     LS_TRY(ls_checkpoint_digest(m->checkpoint, hex, err));
     line(out, "digest");

@@ -61,8 +61,10 @@ static int model_digest(lua_State *L) {
 
 static const ls_tokenizer *tokenizer_of(lua_State *L, const ls_lua_model *m, const char *call) {
     if (!m->m->tokenizer)
-        ls_lua_bad(L, "%s: %s has no tokenizer.json; give token ids instead of text", call,
-                   m->m->dir);
+        ls_lua_bad(L,
+                   "%s: %s has no tokenizer (tokenizer.json, or a byte-level BPE in a GGUF file); "
+                   "give token ids instead of text",
+                   call, m->m->dir);
     return m->m->tokenizer;
 }
 

@@ -4,6 +4,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "gguf_config.h"
+#include "gguf_tokenizer.h"
+
 static bool has_file(const char *dir, const char *name) {
     const size_t n = strlen(dir) + strlen(name) + 2;
     char *path = malloc(n);
@@ -18,12 +21,38 @@ static bool has_file(const char *dir, const char *name) {
     return found;
 }
 
+/* The tokenizer is there: how many ids it knows, each with a row in the embedding. */
+static ls_status count_tokens(ls_model *m, const char *file, ls_err *err) {
+    m->n_token = ls_tokenizer_size(m->tokenizer);
+    if (m->n_token > m->config.n_vocab)
+        return ls_fail(err, LS_ERR_INPUT,
+                       "%s%s: id %d has no row in the embedding of %d: the tokenizer "
+                       "belongs to another model",
+                       m->dir, file, m->n_token - 1, m->config.n_vocab);
+    return LS_OK;
+}
+
+static ls_status open_gguf(ls_model *m, ls_model_options o, ls_err *err) {
+    LS_TRY(ls_checkpoint_open(m->dir, &m->checkpoint, err));
+    const ls_gguf *g = ls_checkpoint_gguf(m->checkpoint);
+    LS_TRY(ls_gguf_config_read(g, &m->config, err));
+    LS_TRY(ls_weights_bind(m->checkpoint, &m->config, o.head, &m->weights, err));
+    m->n_token = m->config.n_vocab;
+    if (o.no_tokenizer)
+        return LS_OK;
+    const ls_tokenizer_options topt = {.partial_bytes = o.partial_bytes};
+    LS_TRY(ls_gguf_tokenizer_open(g, &topt, &m->tokenizer, err));
+    return m->tokenizer ? count_tokens(m, "", err) : LS_OK;
+}
+
 static ls_status open_parts(ls_model *m, ls_model_options o, ls_err *err) {
     struct stat st;
+    if (ls_gguf_is(m->dir))
+        return open_gguf(m, o, err);
     if (stat(m->dir, &st) != 0 || !S_ISDIR(st.st_mode))
         return ls_fail(err, LS_ERR_INPUT,
                        "%s: not a folder: give a Hugging Face model folder (config.json, "
-                       "model.safetensors, tokenizer.json)",
+                       "model.safetensors, tokenizer.json), or a GGUF file",
                        m->dir);
     LS_TRY(ls_config_read(m->dir, &m->config, err));
     LS_TRY(ls_checkpoint_open(m->dir, &m->checkpoint, err));
@@ -33,13 +62,7 @@ static ls_status open_parts(ls_model *m, ls_model_options o, ls_err *err) {
         return LS_OK;
     const ls_tokenizer_options topt = {.partial_bytes = o.partial_bytes};
     LS_TRY(ls_tokenizer_open(m->dir, &topt, &m->tokenizer, err));
-    m->n_token = ls_tokenizer_size(m->tokenizer);
-    if (m->n_token > m->config.n_vocab)
-        return ls_fail(err, LS_ERR_INPUT,
-                       "%s/tokenizer.json: id %d has no row in the embedding of %d: the tokenizer "
-                       "belongs to another model",
-                       m->dir, m->n_token - 1, m->config.n_vocab);
-    return LS_OK;
+    return count_tokens(m, "/tokenizer.json", err);
 }
 
 ls_status ls_model_open(const char *dir, ls_model_options options, ls_model **out, ls_err *err) {

@@ -1,5 +1,7 @@
 /* model.h - a model on disk, opened: config, weights, tokenizer, and where they came from.
- * Memory      weights stay in the file mapping; nothing is copied but what alignment forces.
+ * Disk        a Hugging Face folder, or one GGUF file (gguf_tokenizer.h).
+ * Memory      weights stay in the file mapping; nothing is copied but what alignment forces, and
+ *             what a GGUF file holds in blocks or in another order of rows (gguf_view.h).
  * Errors      LS_ERR_INPUT naming the file, the field and how to mend; never a partly open model.
  * Threads     immutable after open; any number of engines may borrow it. */
 #ifndef LS_MODEL_H
@@ -11,16 +13,16 @@
 #include "weights.h"
 
 typedef struct ls_model {
-    char *dir;
+    char *dir; /* the folder, or the path of the GGUF file */
     ls_config config;
     ls_checkpoint *checkpoint;
     ls_weights *weights;
-    ls_tokenizer *tokenizer; /* NULL: the folder has none, or it was not asked for */
+    ls_tokenizer *tokenizer; /* NULL: the model has none, or it was not asked for */
     int32_t n_token;         /* ids that have a string, at most config V; V without a tokenizer */
 } ls_model;
 
 typedef struct ls_model_options {
-    bool no_tokenizer;  /* do not read tokenizer.json */
+    bool no_tokenizer;  /* do not read it */
     bool partial_bytes; /* accept a tokenizer that lacks bytes (tokenizer.h) */
     ls_head_rule head;  /* when the file and the tied flag disagree (weights.h) */
 } ls_model_options;

@@ -24,10 +24,10 @@ ls_decode_args ls_decode_args_default(void) {
 
 #define AT(field) offsetof(ls_model_args, field)
 static const ls_opt model_opts[] = {
-    {"target", "DIR", "Hugging Face model folder; without it the embedded pair", LS_OPT_TEXT,
-     AT(target), 0, 0, NULL},
-    {"draft", "DIR", "model folder that drafts; its vocabulary is the target's", LS_OPT_TEXT,
-     AT(draft), 0, 0, NULL},
+    {"target", "DIR", "Hugging Face model folder or GGUF file; without it the embedded pair",
+     LS_OPT_TEXT, AT(target), 0, 0, NULL},
+    {"draft", "DIR", "model that drafts; its vocabulary is the target's", LS_OPT_TEXT, AT(draft), 0,
+     0, NULL},
     {"drafter", "model|ngram|garbage|none",
      "where drafts come from: the draft model, prompt look-up,\n"
      "random tokens (the worst case), nowhere (plain decode)",
