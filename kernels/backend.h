@@ -32,6 +32,14 @@ typedef struct ls_linear_args {
     int32_t n_rows;
 } ls_linear_args;
 
+/* y[r, :] += b[:], in place: after a linear with a bias  (N-BIAS) */
+typedef struct ls_bias_args {
+    float *y;      /* [R, dim] */
+    const void *b; /* [dim] of b_dtype */
+    ls_dtype b_dtype;
+    int32_t n_rows, dim;
+} ls_bias_args;
+
 /* ---- elementwise and norms ------------------------------------------------------------------- */
 
 /* x[r, :] = widen(table[token[r], :])  (N-EMB) */
@@ -348,6 +356,7 @@ struct ls_backend {
     void (*linear)(ls_backend *, const ls_linear_args *);
     /* n <= LS_LINEARS linears of the same x, of equal n_rows: as n calls, in fewer launches */
     void (*linears)(ls_backend *, const ls_linear_args *, int32_t n);
+    void (*bias)(ls_backend *, const ls_bias_args *);
     void (*rope)(ls_backend *, const ls_rope_args *);
     void (*kv_store)(ls_backend *, const ls_kv_store_args *);
     /* rope, then kv_store of the same k, in one launch */

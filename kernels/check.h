@@ -52,6 +52,12 @@ LS_CHECK_FN ls_check_rmsnorm(const ls_rmsnorm_args *a, ls_err *err) {
     return LS_OK;
 }
 
+LS_CHECK_FN ls_check_bias(const ls_bias_args *a, ls_err *err) {
+    LS_REFUSE(a->dim < 1 || a->n_rows < 0 || !ls_known_dtype(a->b_dtype), "bias: %d rows of %d",
+              (int)a->n_rows, (int)a->dim);
+    return LS_OK;
+}
+
 LS_CHECK_FN ls_check_rope(const ls_rope_args *a, ls_err *err) {
     LS_REFUSE(a->head_dim < 2 || a->head_dim % 2 || a->head_dim > LS_HEAD_DIM_MAX ||
                   a->n_heads < 0 || a->n_kv < 0 || a->n_rows < 0,

@@ -167,6 +167,12 @@ static void ls_rmsnorm_cpu(ls_backend *be, const ls_rmsnorm_args *a) {
     SPREAD(cpu, a->n_rows, 1, 0.4 * a->dim, cpu->bodies->rmsnorm(a, (int)i0, (int)i1));
 }
 
+static void ls_bias_cpu(ls_backend *be, const ls_bias_args *a) {
+    cpu_backend *cpu = cpu_of(be);
+    CHECKED(cpu, ls_check_bias(a, &why_));
+    SPREAD(cpu, a->n_rows, 1, 0.1 * a->dim, cpu->bodies->bias(a, (int)i0, (int)i1));
+}
+
 static void ls_rope_cpu(ls_backend *be, const ls_rope_args *a) {
     cpu_backend *cpu = cpu_of(be);
     CHECKED(cpu, ls_check_rope(a, &why_));
@@ -357,6 +363,7 @@ ls_status ls_cpu_create(ls_cpu_options options, ls_backend **out, ls_err *err) {
         .rmsnorm = ls_rmsnorm_cpu,
         .linear = ls_linear_cpu,
         .linears = ls_linears_cpu,
+        .bias = ls_bias_cpu,
         .rope = ls_rope_cpu,
         .kv_store = ls_kv_store_cpu,
         .place = ls_place_cpu,

@@ -14,6 +14,7 @@ typedef struct ls_cpu_bodies {
     void (*linear)(const ls_linear_args *, int n0, int n1);
     void (*embed)(const ls_embed_args *, int r0, int r1);
     void (*rmsnorm)(const ls_rmsnorm_args *, int r0, int r1);
+    void (*bias)(const ls_bias_args *, int r0, int r1);
     void (*rope)(const ls_rope_args *, int r0, int r1);
     void (*kv_store)(const ls_kv_store_args *, int r0, int r1);
     void (*place)(const ls_rope_args *, const ls_kv_store_args *, int r0, int r1);

@@ -25,6 +25,7 @@ static void run_linear(const ls_linear_args *a, int n0, int n1) {
             ls_body_##op(a, r);                                     \
     }
 LS_RUN_ROWS(embed)
+LS_RUN_ROWS(bias)
 LS_RUN_ROWS(rope)
 LS_RUN_ROWS(kv_store)
 LS_RUN_ROWS(silu_mul)
@@ -133,6 +134,7 @@ const ls_cpu_bodies LS_CPU_TABLE = {
     .linear = run_linear,
     .embed = run_embed,
     .rmsnorm = run_rmsnorm,
+    .bias = run_bias,
     .rope = run_rope,
     .kv_store = run_kv_store,
     .place = run_place,

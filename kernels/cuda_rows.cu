@@ -40,6 +40,7 @@ static int lanes_of(int n) {
 
 LS_ROWS_KERNEL(embed, a->n_rows, lanes_of(a->table.n_in))
 LS_ROWS_KERNEL(gather, a->n, lanes_of(a->dim))
+LS_ROWS_KERNEL(bias, a->n_rows, lanes_of(a->dim))
 LS_ROWS_KERNEL(rope, a->n_rows, a->n_heads + a->n_kv)
 LS_ROWS_KERNEL(kv_store, a->n_rows, lanes_of(a->n_kv * a->head_dim))
 /* a segment of 512 elements is a "row" of these */
@@ -120,6 +121,7 @@ void ls_cuda_rows_install(cuda_backend *cuda) {
     ls_backend *be = &cuda->be;
     be->embed = ls_embed_cuda;
     be->gather = ls_gather_cuda;
+    be->bias = ls_bias_cuda;
     be->rope = ls_rope_cuda;
     be->kv_store = ls_kv_store_cuda;
     be->place = ls_place_cuda;

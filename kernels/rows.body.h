@@ -1,7 +1,8 @@
-/* rows.body.h - bodies that move one row: embedding, gather, the store into the cache, and
- * SiLU(gate) * up.
+/* rows.body.h - bodies that move one row: embedding, gather, the store into the cache, the bias of a
+ * linear, and SiLU(gate) * up.
  * N-EMB   widening is exact. A token outside the table gives a row of zeros.
  * N-KV    rounded to the cache's type, nearest even. A slot outside the pool stores nothing.
+ * N-BIAS  one addition an element, the bias widened exactly.
  * N-SILU  silu(a) = a / (1 + exp(-a)), then times up, each rounded; exp is N-EXP. */
 #ifndef LS_ROWS_BODY_H
 #define LS_ROWS_BODY_H
@@ -50,6 +51,16 @@ LS_FN void ls_body_kv_store(const ls_kv_store_args *a, int r) {
             ls_kv_put(a->k_pool, to + k, a->kv_dtype, a->k[from + k]);
             ls_kv_put(a->v_pool, to + k, a->kv_dtype, a->v[from + k]);
         }
+    }
+}
+
+LS_FN void ls_body_bias(const ls_bias_args *a, int r) {
+    float *y = a->y + (size_t)r * (size_t)a->dim;
+    LS_WARPS (i, ls_ceil_div(a->dim, LS_LANES)) {
+        const int k = i * LS_LANES, n = a->dim - k;
+        lane_store_n(y + k, n,
+                     lane_add(lane_load_n(y, (size_t)k, n, LS_F32),
+                              lane_load_n(a->b, (size_t)k, n, a->b_dtype)));
     }
 }
 

@@ -22,6 +22,7 @@ static const struct {
     {"mlp_bias", NEUTRAL_FALSE},
     {"qkv_bias", NEUTRAL_FALSE},
     {"use_bias", NEUTRAL_FALSE},
+    {"use_mrope", NEUTRAL_FALSE},
     {"quantization_config", NEUTRAL_NULL},
     {"pretraining_tp", NEUTRAL_ONE},
     {"partial_rotary_factor", NEUTRAL_ONE},
@@ -74,12 +75,104 @@ static ls_status check_refused(const ls_json_at *root, ls_err *err) {
     return LS_OK;
 }
 
-static ls_status check_window(const ls_json_at *root, ls_err *err) {
+/* ---- families -------------------------------------------------------------------------------- */
+
+enum window {
+    WINDOW_NONE,   /* the family has none: a declared one is refused unless it is switched off */
+    WINDOW_STATED, /* absent means 4096 and there is no switch */
+    WINDOW_SWITCH  /* counts unless use_sliding_window is false */
+};
+
+/* What a family's name says and its fields do not. `states`: sizes whose defaults differ between
+ * families have to be in the file. */
+typedef struct family {
+    const char *type, *architecture;
+    enum window window;
+    bool states, states_head_dim;
+    bool qkv_bias, qk_norm;
+} family;
+
+static const family families[] = {
+    {"llama", "LlamaForCausalLM", WINDOW_NONE, false, false, false, false},
+    {"mistral", "MistralForCausalLM", WINDOW_STATED, true, false, false, false},
+    {"qwen2", "Qwen2ForCausalLM", WINDOW_SWITCH, true, false, true, false},
+    {"qwen3", "Qwen3ForCausalLM", WINDOW_SWITCH, true, true, false, true},
+};
+
+static const family *family_of(const char *type) {
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++)
+        if (strcmp(type, families[i].type) == 0)
+            return &families[i];
+    return NULL;
+}
+
+static ls_status check_family(const ls_json_at *root, const family **out, ls_err *err) {
+    const char *type = NULL, *act = NULL;
+    char shown[64];
+    ls_json_at at = ls_json_key(root, "model_type");
+    LS_TRY(ls_json_string(root, "model_type", &type, err));
+    const family *f = family_of(type);
+    if (!f)
+        return ls_json_fail(
+            &at, err, "\"%s\" is not a supported family (llama, mistral, qwen2 and qwen3 are)",
+            ls_err_text(shown, sizeof shown, type, strlen(type)));
+    ls_json_at list = ls_json_key(root, "architectures");
+    if (!ls_json_none(&list)) {
+        size_t n = 0;
+        LS_TRY(ls_json_as_array(&list, &n, err));
+        for (size_t i = 0; i < n; i++) {
+            at = ls_json_item(&list, i);
+            LS_TRY(ls_json_as_string(&at, &type, NULL, err));
+            if (strcmp(type, f->architecture) != 0)
+                return ls_json_fail(
+                    &at, err, "\"%s\" is not a supported architecture of %s (%s is)",
+                    ls_err_text(shown, sizeof shown, type, strlen(type)), f->type, f->architecture);
+        }
+    }
+    at = ls_json_key(root, "hidden_act");
+    LS_TRY(ls_json_string_or(root, "hidden_act", "silu", &act, err));
+    if (strcmp(act, "silu") != 0 && strcmp(act, "swish") != 0)
+        return ls_json_fail(&at, err, "the activation \"%s\" is not supported (silu is)",
+                            ls_err_text(shown, sizeof shown, act, strlen(act)));
+    *out = f;
+    return LS_OK;
+}
+
+static ls_status check_stated(const ls_json_at *root, const family *f, ls_err *err) {
+    static const char *const keys[] = {"num_key_value_heads", "max_position_embeddings",
+                                       "head_dim"};
+    const size_t n = f->states_head_dim ? 3 : f->states ? 2 : 0;
+    for (size_t i = 0; i < n; i++) {
+        ls_json_at at = ls_json_key(root, keys[i]);
+        if (ls_json_none(&at))
+            return ls_json_fail(&at, err, "is missing, and %s has a default of its own", f->type);
+    }
+    return LS_OK;
+}
+
+/* A window at least as long as the longest text leaves no key out. */
+static ls_status check_window(const ls_json_at *root, const family *f, int32_t n_pos, ls_err *err) {
     ls_json_at window = ls_json_key(root, "sliding_window");
+    ls_json_at on = ls_json_key(root, "use_sliding_window");
     bool used = true; /* a declared window counts unless it is switched off in so many words */
-    LS_TRY(ls_json_bool_or(root, "use_sliding_window", true, &used, err));
-    if (!ls_json_none(&window) && used)
-        return ls_json_fail(&window, err, "sliding-window attention is not supported");
+    if (f->window != WINDOW_STATED)
+        LS_TRY(ls_json_bool_or(root, "use_sliding_window", true, &used, err));
+    const bool asked = f->window == WINDOW_SWITCH && !ls_json_none(&on) && used;
+    if (!window.value && (f->window == WINDOW_STATED || asked))
+        return ls_json_fail(&window, err, "is missing, which in %s means 4096; null is no window",
+                            f->type);
+    if (!ls_json_none(&window) && used) {
+        int64_t w = 0;
+        if (f->window == WINDOW_NONE)
+            return ls_json_fail(&window, err, "sliding-window attention is not supported");
+        LS_TRY(ls_json_as_int(&window, 1, INT32_MAX, &w, err));
+        if (w < n_pos)
+            return ls_json_fail(
+                &window, err,
+                "sliding-window attention is not supported: %d keys of %d positions "
+                "(null, or a window as long as max_position_embeddings)",
+                (int)w, n_pos);
+    }
     ls_json_at types = ls_json_key(root, "layer_types");
     if (ls_json_none(&types))
         return LS_OK;
@@ -92,35 +185,6 @@ static ls_status check_window(const ls_json_at *root, ls_err *err) {
         if (strcmp(type, "full_attention") != 0)
             return ls_json_fail(&at, err, "only full_attention layers are supported");
     }
-    return LS_OK;
-}
-
-static ls_status check_family(const ls_json_at *root, ls_err *err) {
-    const char *type = NULL, *act = NULL;
-    char shown[64];
-    ls_json_at at = ls_json_key(root, "model_type");
-    LS_TRY(ls_json_string(root, "model_type", &type, err));
-    if (strcmp(type, "llama") != 0)
-        return ls_json_fail(&at, err, "\"%s\" is not a supported family (llama is)",
-                            ls_err_text(shown, sizeof shown, type, strlen(type)));
-    ls_json_at list = ls_json_key(root, "architectures");
-    if (!ls_json_none(&list)) {
-        size_t n = 0;
-        LS_TRY(ls_json_as_array(&list, &n, err));
-        for (size_t i = 0; i < n; i++) {
-            at = ls_json_item(&list, i);
-            LS_TRY(ls_json_as_string(&at, &type, NULL, err));
-            if (strcmp(type, "LlamaForCausalLM") != 0)
-                return ls_json_fail(&at, err,
-                                    "\"%s\" is not a supported architecture (LlamaForCausalLM is)",
-                                    ls_err_text(shown, sizeof shown, type, strlen(type)));
-        }
-    }
-    at = ls_json_key(root, "hidden_act");
-    LS_TRY(ls_json_string_or(root, "hidden_act", "silu", &act, err));
-    if (strcmp(act, "silu") != 0 && strcmp(act, "swish") != 0)
-        return ls_json_fail(&at, err, "the activation \"%s\" is not supported (silu is)",
-                            ls_err_text(shown, sizeof shown, act, strlen(act)));
     return LS_OK;
 }
 
@@ -187,46 +251,101 @@ static ls_status read_sizes(const ls_json_at *root, ls_config *c, ls_err *err) {
 
 /* ---- rotation -------------------------------------------------------------------------------- */
 
-/* rope_scaling, and rope_parameters which newer files have instead: only the plain rotation. */
-static ls_status check_rope(const ls_json_at *at, ls_err *err) {
-    if (ls_json_none(at))
-        return LS_OK;
-    LS_TRY(ls_json_as_object(at, err));
+/* The number `key` of a scaling, which has to be there. */
+static ls_status scaling_number(const ls_json_at *at, const char *key, double min, double *out,
+                                ls_err *err) {
+    ls_json_at number = ls_json_key(at, key);
+    if (ls_json_none(&number))
+        return ls_json_fail(&number, err, "is missing");
+    return ls_json_as_number(&number, min, 1e15, out, err);
+}
+
+/* "rope_type", or "type" as old files have it; both have to agree. */
+static ls_status scaling_kind(const ls_json_at *at, ls_rope_kind *out, ls_err *err) {
     static const char *const keys[] = {"rope_type", "type"};
+    static const ls_rope_kind kinds[] = {LS_ROPE_PLAIN, LS_ROPE_LINEAR, LS_ROPE_LLAMA3};
+    bool known = false;
     for (size_t i = 0; i < 2; i++) {
         ls_json_at type = ls_json_key(at, keys[i]);
         const char *name = NULL;
+        size_t k = 0;
         if (ls_json_none(&type))
             continue;
         LS_TRY(ls_json_as_string(&type, &name, NULL, err));
-        if (strcmp(name, "default") != 0) {
+        while (k < 3 && strcmp(name, ls_rope_kind_name(kinds[k])) != 0)
+            k++;
+        if (k == 3) {
             char shown[64];
-            return ls_json_fail(&type, err,
-                                "rope scaling of type \"%s\" is not supported (default is)",
-                                ls_err_text(shown, sizeof shown, name, strlen(name)));
+            return ls_json_fail(
+                &type, err,
+                "rope scaling of type \"%s\" is not supported (default, linear and llama3 are)",
+                ls_err_text(shown, sizeof shown, name, strlen(name)));
         }
+        if (known && kinds[k] != *out)
+            return ls_json_fail(&type, err, "is \"%s\" here and \"%s\" in rope_type", name,
+                                ls_rope_kind_name(*out));
+        *out = kinds[k];
+        known = true;
     }
-    static const char *const known[] = {"rope_type", "type", "rope_theta", "partial_rotary_factor"};
-    LS_TRY(ls_json_only(at, known, sizeof known / sizeof *known, err));
-    ls_json_at partial = ls_json_key(at, "partial_rotary_factor");
-    if (!ls_json_none(&partial) && !is_neutral(partial.value, NEUTRAL_ONE))
-        return ls_json_fail(&partial, err, "partial rotation is not supported (only 1)");
     return LS_OK;
 }
 
+/* rope_scaling, and rope_parameters which newer files have instead. Nothing in them is ignored. */
+static ls_status read_scaling(const ls_json_at *at, ls_rope_scaling *out, ls_err *err) {
+    static const char *const names[] = {"rope_type",        "type",
+                                        "rope_theta",       "partial_rotary_factor",
+                                        "factor",           "low_freq_factor",
+                                        "high_freq_factor", "original_max_position_embeddings"};
+    static const size_t n_names[] = {4, 5, 8}; /* of names, by kind */
+    ls_rope_scaling c = {.kind = LS_ROPE_PLAIN};
+    LS_TRY(ls_json_as_object(at, err));
+    LS_TRY(scaling_kind(at, &c.kind, err));
+    LS_TRY(ls_json_only(at, names, n_names[c.kind], err));
+    ls_json_at partial = ls_json_key(at, "partial_rotary_factor");
+    if (!ls_json_none(&partial) && !is_neutral(partial.value, NEUTRAL_ONE))
+        return ls_json_fail(&partial, err, "partial rotation is not supported (only 1)");
+    if (c.kind != LS_ROPE_PLAIN)
+        LS_TRY(scaling_number(at, "factor", 1, &c.factor, err));
+    if (c.kind == LS_ROPE_LLAMA3) {
+        LS_TRY(scaling_number(at, "low_freq_factor", 1e-6, &c.low, err));
+        LS_TRY(scaling_number(at, "high_freq_factor", 1e-6, &c.high, err));
+        LS_TRY(scaling_number(at, "original_max_position_embeddings", 1, &c.original, err));
+        ls_json_at high = ls_json_key(at, "high_freq_factor");
+        if (!(c.high > c.low))
+            return ls_json_fail(&high, err, "%g is not above low_freq_factor, %g", c.high, c.low);
+    }
+    *out = c;
+    return LS_OK;
+}
+
+static bool same_scaling(const ls_rope_scaling *a, const ls_rope_scaling *b) {
+    return a->kind == b->kind && a->factor == b->factor && a->low == b->low && a->high == b->high &&
+           a->original == b->original;
+}
+
 static ls_status read_rope(const ls_json_at *root, ls_config *c, ls_err *err) {
-    ls_json_at scaling = ls_json_key(root, "rope_scaling");
-    ls_json_at params = ls_json_key(root, "rope_parameters");
-    LS_TRY(check_rope(&scaling, err));
-    LS_TRY(check_rope(&params, err));
-    double inner = 0;
-    if (!ls_json_none(&params))
-        LS_TRY(ls_json_number_or(&params, "rope_theta", 1, 1e15, 0, &inner, err));
+    const ls_json_at at[] = {ls_json_key(root, "rope_scaling"),
+                             ls_json_key(root, "rope_parameters")};
+    double theta[2] = {0, 0}; /* stated inside */
+    bool known = false;
+    for (size_t i = 0; i < 2; i++) {
+        ls_rope_scaling scaling;
+        if (ls_json_none(&at[i]))
+            continue;
+        LS_TRY(read_scaling(&at[i], &scaling, err));
+        if (known && !same_scaling(&scaling, &c->rope))
+            return ls_json_fail(&at[i], err, "differs from rope_scaling");
+        LS_TRY(ls_json_number_or(&at[i], "rope_theta", 1, 1e15, 0, &theta[i], err));
+        c->rope = scaling;
+        known = true;
+    }
+    const double inner = theta[1] > 0 ? theta[1] : theta[0];
     LS_TRY(ls_json_number_or(root, "rope_theta", 1, 1e15, inner > 0 ? inner : 10000.0,
                              &c->rope_theta, err));
-    if (inner > 0 && inner != c->rope_theta)
-        return ls_json_fail(&params, err, "rope_theta is %g here and %g at the top", inner,
-                            c->rope_theta);
+    for (size_t i = 0; i < 2; i++)
+        if (theta[i] > 0 && theta[i] != c->rope_theta)
+            return ls_json_fail(&at[i], err, "rope_theta is %g here and %g elsewhere", theta[i],
+                                c->rope_theta);
     return LS_OK;
 }
 
@@ -272,11 +391,15 @@ static ls_status read_ids(const ls_json_at *root, ls_config *c, ls_err *err) {
 static ls_status read_config(const ls_json *doc, ls_config *c, ls_err *err) {
     ls_json_at root = ls_json_root(doc);
     LS_TRY(ls_json_as_object(&root, err));
-    LS_TRY(check_family(&root, err));
-    strcpy(c->family, "llama");
+    const family *f = NULL;
+    LS_TRY(check_family(&root, &f, err));
+    strcpy(c->family, f->type);
+    c->qkv_bias = f->qkv_bias;
+    c->qk_norm = f->qk_norm;
     LS_TRY(check_refused(&root, err));
-    LS_TRY(check_window(&root, err));
+    LS_TRY(check_stated(&root, f, err));
     LS_TRY(read_sizes(&root, c, err));
+    LS_TRY(check_window(&root, f, c->n_pos, err));
     LS_TRY(read_rope(&root, c, err));
     return read_ids(&root, c, err);
 }

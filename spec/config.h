@@ -1,7 +1,16 @@
 /* config.h - config.json and generation_config.json as checked numbers.
- * Family    Llama (LlamaForCausalLM, model_type llama). Every field that would change arithmetic
- *           and is not built (other activation, biases, window, rope scaling, quantisation,
- *           tensor-parallel slices, partial rotation, soft caps, experts) is refused by name.
+ * Families  by model_type, with the architecture of its causal language model:
+ *             llama    LlamaForCausalLM; Llama 2 and 3, TinyLlama, SmolLM2
+ *             mistral  MistralForCausalLM; sliding_window has to be stated (absent means 4096)
+ *             qwen2    Qwen2ForCausalLM; Qwen2 and 2.5: biases of q, k, v
+ *             qwen3    Qwen3ForCausalLM: a norm of each query and key head
+ *           The last three have to state the sizes whose defaults differ between families.
+ * Rotation  rope_scaling or rope_parameters of type default, linear or llama3 (rope.h).
+ * Window    null, switched off (use_sliding_window), or as long as the context: then no key is
+ *           outside it. A shorter one is refused; in llama any that is not switched off.
+ * Refused   by name: every field that would change arithmetic and is not built (other activation,
+ *           other biases, other rope scaling, quantisation, tensor-parallel slices, partial
+ *           rotation, soft caps, experts).
  * Bounds    every size is in the range below, so that products of two fit in 64 bits and a forged
  *           file cannot ask for absurd memory.
  * End ids   the union of config.json and generation_config.json, ascending; each below n_vocab.
@@ -13,13 +22,14 @@
 
 #include <stdbool.h>
 
+#include "rope.h"
 #include "shape.h"
 #include "status.h"
 
 #define LS_EOS_MAX 32
 
 typedef struct ls_config {
-    char family[16];   /* "llama" */
+    char family[16];   /* model_type: "llama", "mistral", "qwen2", "qwen3" */
     int32_t dim;       /* D  1..131072 */
     int32_t ffn;       /* F  1..1048576 */
     int32_t n_layers;  /*    1..1024 */
@@ -30,8 +40,11 @@ typedef struct ls_config {
     int32_t n_pos;     /*    1..16777216, longest text the model was made for */
     float rms_eps;     /* > 0 */
     double rope_theta; /* >= 1 */
-    bool tied;         /* tie_word_embeddings */
-    int32_t bos;       /* -1: none */
+    ls_rope_scaling rope;
+    bool qkv_bias; /* the query, key and value projections have a bias (Qwen2) */
+    bool qk_norm;  /* each query and key head is normed before the rotation (Qwen3) */
+    bool tied;     /* tie_word_embeddings */
+    int32_t bos;   /* -1: none */
     int32_t n_eos;
     int32_t eos[LS_EOS_MAX];
     char dtype[16]; /* declared torch_dtype or dtype, "" when absent; the tensors' own type decides

@@ -1,5 +1,6 @@
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "engine_impl.h"
 
@@ -26,15 +27,26 @@ static ls_status lend_mat(ls_engine *e, ls_mat *m, ls_err *err) {
     return LS_OK;
 }
 
+/* What a family does not have (data NULL) stays so. */
 static ls_status lend_vec(ls_engine *e, ls_vec *v, ls_err *err) {
+    if (!v->data)
+        return LS_OK;
     return lend(e, &v->data, (size_t)v->n * ls_dtype_bytes(v->dtype), err);
+}
+
+/* The vectors of a layer, those a family does not have among them. */
+#define LAYER_VECS 7
+static void layer_vecs(dev_layer *l, ls_vec *out[LAYER_VECS]) {
+    ls_vec *const all[LAYER_VECS] = {&l->attn_norm, &l->ffn_norm, &l->q_bias, &l->k_bias,
+                                     &l->v_bias,    &l->q_norm,   &l->k_norm};
+    memcpy(out, all, sizeof all);
 }
 
 static ls_status take_weights(ls_engine *e, ls_err *err) {
     const ls_weights *w = e->model->weights;
     const int32_t n = e->o.n_layers;
     e->layer = calloc((size_t)n, sizeof *e->layer);
-    e->lent = calloc((size_t)n * 2 + 2, sizeof *e->lent);
+    e->lent = calloc((size_t)n * LAYER_VECS + 2, sizeof *e->lent);
     e->mat = calloc((size_t)n * 7 + 1, sizeof *e->mat);
     if (!e->layer || !e->lent || !e->mat)
         return ls_fail(err, LS_ERR_MEMORY, "engine: out of memory");
@@ -49,13 +61,27 @@ static ls_status take_weights(ls_engine *e, ls_err *err) {
     for (int32_t l = 0; l < n; l++) {
         const ls_layer_weights *s = &w->layer[l];
         dev_layer *d = &e->layer[l];
-        *d =
-            (dev_layer){s->attn_norm, s->ffn_norm, s->q, s->k, s->v, s->o, s->gate, s->up, s->down};
+        *d = (dev_layer){.attn_norm = s->attn_norm,
+                         .ffn_norm = s->ffn_norm,
+                         .q_bias = s->q_bias,
+                         .k_bias = s->k_bias,
+                         .v_bias = s->v_bias,
+                         .q_norm = s->q_norm,
+                         .k_norm = s->k_norm,
+                         .q = s->q,
+                         .k = s->k,
+                         .v = s->v,
+                         .o = s->o,
+                         .gate = s->gate,
+                         .up = s->up,
+                         .down = s->down};
         ls_mat *mats[] = {&d->q, &d->k, &d->v, &d->o, &d->gate, &d->up, &d->down};
         for (size_t i = 0; i < sizeof mats / sizeof *mats; i++)
             LS_TRY(lend_mat(e, mats[i], err));
-        LS_TRY(lend_vec(e, &d->attn_norm, err));
-        LS_TRY(lend_vec(e, &d->ffn_norm, err));
+        ls_vec *vecs[LAYER_VECS];
+        layer_vecs(d, vecs);
+        for (size_t i = 0; i < LAYER_VECS; i++)
+            LS_TRY(lend_vec(e, vecs[i], err));
     }
     return LS_OK;
 }
@@ -94,19 +120,14 @@ static ls_status take_tables(ls_engine *e, ls_err *err) {
     return LS_OK;
 }
 
-/* cos and sin of pos * theta^(-2i/E) in double, rounded once. */
+/* The cosines and sines of every position, from double. */
 static ls_status take_angles(ls_engine *e, ls_err *err) {
     const size_t half = (size_t)e->head_dim / 2, n = (size_t)e->o.context * half;
     float *buf = malloc(2 * n * sizeof *buf);
     if (!buf)
         return ls_fail(err, LS_ERR_MEMORY, "engine: out of memory");
-    for (size_t i = 0; i < half; i++) {
-        const double f = pow(e->model->config.rope_theta, -2.0 * (double)i / e->head_dim);
-        for (size_t p = 0; p < (size_t)e->o.context; p++) {
-            buf[p * half + i] = (float)cos((double)p * f);
-            buf[n + p * half + i] = (float)sin((double)p * f);
-        }
-    }
+    ls_rope_tables(e->model->config.rope_theta, &e->model->config.rope, e->head_dim, e->o.context,
+                   buf, buf + n);
     ls_status s = e->be->alloc(e->be, n * sizeof *buf, &e->cos, err);
     if (s == LS_OK)
         s = e->be->alloc(e->be, n * sizeof *buf, &e->sin, err);
@@ -271,10 +292,15 @@ int32_t ls_engine_weights(const ls_engine *e, ls_span *out, int32_t cap) {
         if (n < cap)
             out[n] = (ls_span){e->mat[i].data, mat_bytes(&e->mat[i])};
     for (int32_t l = 0; l < e->o.n_layers; l++) {
-        const ls_vec *v[] = {&e->layer[l].attn_norm, &e->layer[l].ffn_norm};
-        for (int i = 0; i < 2; i++, n++)
+        ls_vec *v[LAYER_VECS];
+        layer_vecs(&e->layer[l], v);
+        for (int i = 0; i < LAYER_VECS; i++) {
+            if (!v[i]->data)
+                continue;
             if (n < cap)
                 out[n] = (ls_span){v[i]->data, (size_t)v[i]->n * ls_dtype_bytes(v[i]->dtype)};
+            n++;
+        }
     }
     if (n < cap)
         out[n] = (ls_span){e->norm.data, (size_t)e->norm.n * ls_dtype_bytes(e->norm.dtype)};

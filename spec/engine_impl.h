@@ -7,6 +7,7 @@
 /* Weights as the device reads them. */
 typedef struct dev_layer {
     ls_vec attn_norm, ffn_norm;
+    ls_vec q_bias, k_bias, v_bias, q_norm, k_norm; /* data NULL where the family has none */
     ls_mat q, k, v, o, gate, up, down;
 } dev_layer;
 

@@ -95,15 +95,18 @@ static void put_token(FILE *out, const ls_tokenizer *tok, int32_t id) {
 static void put_config(FILE *out, const ls_model *m) {
     const ls_config *c = &m->config;
     line(out, "family");
-    fprintf(out, "%s\n", c->family);
+    fprintf(out, "%s%s%s\n", c->family, c->qkv_bias ? ", biases of q, k and v" : "",
+            c->qk_norm ? ", normed query and key heads" : "");
     line(out, "shape");
     fprintf(out,
             "%" PRId32 " layers, width %" PRId32 ", feed-forward %" PRId32 ", %" PRId32
             " heads over %" PRId32 " of %" PRId32 "\n",
             c->n_layers, c->dim, c->ffn, c->n_heads, c->n_kv, c->head_dim);
     line(out, "context");
-    fprintf(out, "%" PRId32 " positions, rope theta %g, norm eps %g\n", c->n_pos, c->rope_theta,
-            (double)c->rms_eps);
+    fprintf(out, "%" PRId32 " positions, rope theta %g", c->n_pos, c->rope_theta);
+    if (c->rope.kind != LS_ROPE_PLAIN)
+        fprintf(out, " (%s, factor %g)", ls_rope_kind_name(c->rope.kind), c->rope.factor);
+    fprintf(out, ", norm eps %g\n", (double)c->rms_eps);
     line(out, "head");
     fputs(m->weights->head.data == m->weights->embed.data ? "the embedding (tied)\n" : "its own\n",
           out);

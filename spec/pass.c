@@ -127,6 +127,7 @@ static void linear(ls_engine *e, ls_mat w, const void *x, void *y, const void *a
     e->be->linear(e->be, &a);
 }
 
+/* n rows of the weight's width: rows of the pass, or their heads. */
 static void rmsnorm(ls_engine *e, ls_vec w, const void *x, void *y, int32_t n) {
     const ls_rmsnorm_args a = {.x = x,
                                .w = w.data,
@@ -134,8 +135,26 @@ static void rmsnorm(ls_engine *e, ls_vec w, const void *x, void *y, int32_t n) {
                                .y = y,
                                .eps = e->model->config.rms_eps,
                                .n_rows = n,
-                               .dim = e->dim};
+                               .dim = w.n};
     e->be->rmsnorm(e->be, &a);
+}
+
+/* What a family does to a projection before the rotation: a bias, a norm of each head. */
+static ls_status add_bias(ls_engine *e, int32_t l, const char *op, ls_vec b, void *y, int32_t n,
+                          ls_err *err) {
+    if (!b.data)
+        return LS_OK;
+    const ls_bias_args a = {.y = y, .b = b.data, .b_dtype = b.dtype, .n_rows = n, .dim = b.n};
+    e->be->bias(e->be, &a);
+    return traced(e, l, op, y, n, b.n, err);
+}
+
+static ls_status norm_heads(ls_engine *e, int32_t l, const char *op, ls_vec w, void *x,
+                            int32_t n_heads, int32_t n, ls_err *err) {
+    if (!w.data)
+        return LS_OK;
+    rmsnorm(e, w, x, x, n * n_heads);
+    return traced(e, l, op, x, n, n_heads * w.n, err);
 }
 
 static ls_status attention(ls_engine *e, int32_t l, const ls_locator *loc, int32_t n, ls_err *err) {
@@ -150,6 +169,11 @@ static ls_status attention(ls_engine *e, int32_t l, const ls_locator *loc, int32
     LS_TRY(traced(e, l, "q_proj", e->q, n, he, err));
     LS_TRY(traced(e, l, "k_proj", e->k, n, ge, err));
     LS_TRY(traced(e, l, "v_proj", e->v, n, ge, err));
+    LS_TRY(add_bias(e, l, "q_bias", w->q_bias, e->q, n, err));
+    LS_TRY(add_bias(e, l, "k_bias", w->k_bias, e->k, n, err));
+    LS_TRY(add_bias(e, l, "v_bias", w->v_bias, e->v, n, err));
+    LS_TRY(norm_heads(e, l, "q_norm", w->q_norm, e->q, e->n_heads, n, err));
+    LS_TRY(norm_heads(e, l, "k_norm", w->k_norm, e->k, e->n_kv, n, err));
     const ls_rope_args rope = {.q = e->q,
                                .k = e->k,
                                .pos = e->d.pos,

@@ -130,6 +130,23 @@ static ls_status bind_layer(const binder *b, const ls_config *c, int32_t layer) 
         snprintf(name, sizeof name, "model.layers.%d.%s.weight", layer, mats[i].name);
         LS_TRY(find_mat(b, name, mats[i].n_out, mats[i].n_in, mats[i].mat));
     }
+    const struct {
+        const char *name;
+        bool there;
+        int32_t n;
+        ls_vec *vec;
+    } vecs[] = {
+        {"q_proj.bias", c->qkv_bias, q, &l->q_bias},
+        {"k_proj.bias", c->qkv_bias, kv, &l->k_bias},
+        {"v_proj.bias", c->qkv_bias, kv, &l->v_bias},
+        {"q_norm.weight", c->qk_norm, c->head_dim, &l->q_norm},
+        {"k_norm.weight", c->qk_norm, c->head_dim, &l->k_norm},
+    };
+    for (size_t i = 0; i < sizeof vecs / sizeof *vecs; i++) {
+        snprintf(name, sizeof name, "model.layers.%d.self_attn.%s", layer, vecs[i].name);
+        if (vecs[i].there)
+            LS_TRY(find_vec(b, name, vecs[i].n, vecs[i].vec));
+    }
     return LS_OK;
 }
 

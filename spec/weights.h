@@ -1,8 +1,9 @@
-/* weights.h - the tensors of a Llama checkpoint, found by name, every shape and type checked.
+/* weights.h - the tensors of a checkpoint, found by name, every shape and type checked.
  * Names     model.embed_tokens.weight [V, D], model.norm.weight [D], lm_head.weight [V, D]; under
  *           model.layers.N. input_layernorm and post_attention_layernorm [D],
  *           self_attn.{q,k,v,o}_proj [H*E, D] [G*E, D] [G*E, D] [D, H*E],
- *           mlp.{gate,up,down}_proj [F, D] [F, D] [D, F]. Old rotary_emb.inv_freq tables are
+ *           mlp.{gate,up,down}_proj [F, D] [F, D] [D, F]; where config.h says so
+ *           self_attn.{q,k,v}_proj.bias [H*E] [G*E] [G*E], self_attn.{q,k}_norm [E]. Old rotary_emb.inv_freq tables are
  *           skipped; any other tensor is refused by name (it would be arithmetic left out).
  * Types     F32, BF16, F16, each tensor its own.
  * Head      tied and absent: the embedding. Tied and present: equal bytes are fine, others
@@ -30,9 +31,11 @@ typedef struct ls_vec { /* [n] */
 } ls_vec;
 
 typedef struct ls_layer_weights {
-    ls_vec attn_norm, ffn_norm; /* [D] */
-    ls_mat q, k, v, o;          /* [H*E, D] [G*E, D] [G*E, D] [D, H*E] */
-    ls_mat gate, up, down;      /* [F, D] [F, D] [D, F] */
+    ls_vec attn_norm, ffn_norm;    /* [D] */
+    ls_vec q_bias, k_bias, v_bias; /* [H*E] [G*E] [G*E]; data NULL without qkv_bias */
+    ls_vec q_norm, k_norm;         /* [E] each; data NULL without qk_norm */
+    ls_mat q, k, v, o;             /* [H*E, D] [G*E, D] [G*E, D] [D, H*E] */
+    ls_mat gate, up, down;         /* [F, D] [F, D] [D, F] */
 } ls_layer_weights;
 
 typedef struct ls_weights {

@@ -42,6 +42,7 @@ void kr_embed(ls_backend *be, const ls_embed_args *a);
 void kr_rmsnorm(ls_backend *be, const ls_rmsnorm_args *a);
 void kr_linear(ls_backend *be, const ls_linear_args *a);
 void kr_linears(ls_backend *be, const ls_linear_args *a, int32_t n);
+void kr_bias(ls_backend *be, const ls_bias_args *a);
 void kr_rope(ls_backend *be, const ls_rope_args *a);
 void kr_kv_store(ls_backend *be, const ls_kv_store_args *a);
 void kr_place(ls_backend *be, const ls_rope_args *a, const ls_kv_store_args *b);

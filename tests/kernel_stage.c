@@ -308,6 +308,13 @@ void kr_linears(ls_backend *be, const ls_linear_args *a, int32_t n) {
     finish("linears", be, cpu, &d, &h);
 }
 
+static ls_bias_args map_bias(stage *s, ls_bias_args a) {
+    a.y = WR(a.y, cells(a.n_rows, a.dim), AS_F32);
+    a.b = RD(a.b, a.dim, ls_dtype_bytes(a.b_dtype));
+    return a;
+}
+STAGED(bias)
+
 static ls_rope_args map_rope(stage *s, ls_rope_args a) {
     a.q = WR(a.q, cells(a.n_rows, a.n_heads * a.head_dim), AS_F32);
     a.k = WR(a.k, cells(a.n_rows, a.n_kv * a.head_dim), AS_F32);

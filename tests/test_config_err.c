@@ -115,8 +115,32 @@ static void test_refused_by_name(void **state) {
         {"mlp_bias", "true", "not supported"},
         {"sliding_window", "4096", "window"},
         {"layer_types", "[\"full_attention\",\"sliding_attention\"]", "layer_types"},
-        {"rope_scaling", "{\"type\":\"linear\",\"factor\":2.0}", "linear"},
-        {"rope_scaling", "{\"rope_type\":\"llama3\",\"factor\":8.0}", "llama3"},
+        {"rope_scaling", "{\"type\":\"linear\"}", "factor"},
+        {"rope_scaling", "{\"type\":\"linear\",\"factor\":0.5}", "outside"},
+        {"rope_scaling", "{\"type\":\"linear\",\"factor\":\"2\"}", "not a number"},
+        {"rope_scaling", "{\"type\":\"linear\",\"factor\":2.0,\"low_freq_factor\":1.0}",
+         "low_freq_factor"},
+        {"rope_scaling", "{\"type\":\"linear\",\"rope_type\":\"llama3\",\"factor\":2.0}", "llama3"},
+        {"rope_scaling", "{\"type\":\"dynamic\",\"factor\":2.0}", "dynamic"},
+        {"rope_scaling", "{\"type\":\"yarn\",\"factor\":2.0}", "yarn"},
+        {"rope_scaling", "{\"rope_type\":\"longrope\",\"factor\":2.0}", "longrope"},
+        {"rope_scaling", "{\"rope_type\":\"llama3\",\"factor\":8.0}", "low_freq_factor"},
+        {"rope_scaling",
+         "{\"rope_type\":\"llama3\",\"factor\":8.0,\"low_freq_factor\":1.0,\"high_freq_factor\":4."
+         "0}",
+         "original_max_position_embeddings"},
+        {"rope_scaling",
+         "{\"rope_type\":\"llama3\",\"factor\":8.0,\"low_freq_factor\":4.0,\"high_freq_factor\":4."
+         "0,"
+         "\"original_max_position_embeddings\":8192}",
+         "not above low_freq_factor"},
+        {"rope_scaling",
+         "{\"rope_type\":\"llama3\",\"factor\":8.0,\"low_freq_factor\":1.0,\"high_freq_factor\":4."
+         "0,"
+         "\"original_max_position_embeddings\":8192,\"attention_factor\":2.0}",
+         "attention_factor"},
+        {"rope_scaling", "{\"rope_theta\":5.0}", "elsewhere"},
+        {"use_mrope", "true", "not supported"},
         {"rope_scaling", "{\"rope_type\":\"default\",\"factor\":8.0}", "factor"},
         {"rope_parameters", "{\"rope_type\":\"yarn\",\"rope_theta\":10000.0}", "yarn"},
         {"rope_parameters", "{\"rope_type\":\"default\",\"rope_theta\":5.0}", "rope_theta"},
@@ -171,23 +195,26 @@ static void test_accepted(void **state) {
     (void)state;
     static const struct {
         const char *key, *value;
-    } all[] = {{"rope_scaling", "null"},
-               {"rope_scaling", "{\"rope_type\":\"default\"}"},
-               {"rope_parameters", "{\"rope_type\":\"default\",\"rope_theta\":10000.0}"},
-               {"sliding_window", "null"},
-               {"pretraining_tp", "1"},
-               {"partial_rotary_factor", "1.0"},
-               {"quantization_config", "null"},
-               {"head_dim", "null"},
-               {"head_dim", "256"},
-               {"num_key_value_heads", "null"},
-               {"layer_types", "[\"full_attention\",\"full_attention\"]"},
-               {"architectures", NULL},
-               {"eos_token_id", NULL},
-               {"eos_token_id", "[]"},
-               {"bos_token_id", "null"},
-               {"initializer_range", "0.02"},
-               {"rope_theta", "500000"}};
+    } all[] = {
+        {"rope_scaling", "null"},
+        {"rope_scaling", "{\"rope_type\":\"default\"}"},
+        {"rope_scaling", "{\"type\":\"linear\",\"factor\":2.0}"},
+        {"rope_parameters", "{\"rope_type\":\"linear\",\"factor\":2,\"rope_theta\":10000.0}"},
+        {"rope_parameters", "{\"rope_type\":\"default\",\"rope_theta\":10000.0}"},
+        {"sliding_window", "null"},
+        {"pretraining_tp", "1"},
+        {"partial_rotary_factor", "1.0"},
+        {"quantization_config", "null"},
+        {"head_dim", "null"},
+        {"head_dim", "256"},
+        {"num_key_value_heads", "null"},
+        {"layer_types", "[\"full_attention\",\"full_attention\"]"},
+        {"architectures", NULL},
+        {"eos_token_id", NULL},
+        {"eos_token_id", "[]"},
+        {"bos_token_id", "null"},
+        {"initializer_range", "0.02"},
+        {"rope_theta", "500000"}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         ls_config c;
         ls_err err = {0};
@@ -203,6 +230,172 @@ static void test_accepted(void **state) {
     assert_true(c.rope_theta == 10000);
     OK(with("tie_word_embeddings", NULL, NULL, &c, &err), &err);
     assert_false(c.tied);
+}
+
+/* ---- families ---------------------------------------------------------------------------------- */
+
+/* config.json of a fixture with members replaced (a JSON null), or removed (NULL). */
+typedef struct change {
+    const char *key, *value;
+} change;
+
+static ls_status with_family(const char *name, const change *list, size_t n, ls_config *c,
+                             ls_err *err) {
+    char from[96];
+    snprintf(from, sizeof from, "fixtures/families/%s/config.json", name);
+    char *path = ls_test_path(from);
+    json_t *base = json_load_file(path, 0, NULL);
+    free(path);
+    assert_non_null(base);
+    for (size_t i = 0; i < n; i++) {
+        if (!list[i].value) {
+            json_object_del(base, list[i].key);
+            continue;
+        }
+        json_t *v = json_loads(list[i].value, JSON_DECODE_ANY, NULL);
+        assert_non_null(v);
+        json_object_set_new(base, list[i].key, v);
+    }
+    char *text = json_dumps(base, 0), *dir = ls_test_dir_make();
+    json_decref(base);
+    assert_non_null(text);
+    ls_test_write(dir, "config.json", text, strlen(text));
+    free(text);
+    ls_status s = ls_config_read(dir, c, err);
+    ls_test_dir_remove(dir);
+    return s;
+}
+
+static void test_families(void **state) {
+    (void)state;
+    static const struct {
+        const char *name, *family;
+        ls_rope_kind rope;
+        bool qkv_bias, qk_norm;
+    } all[] = {
+        {"llama3", "llama", LS_ROPE_LLAMA3, false, false},
+        {"llama_linear", "llama", LS_ROPE_LINEAR, false, false},
+        {"tinyllama", "llama", LS_ROPE_PLAIN, false, false},
+        {"smollm2", "llama", LS_ROPE_PLAIN, false, false},
+        {"mistral", "mistral", LS_ROPE_PLAIN, false, false},
+        {"qwen2", "qwen2", LS_ROPE_PLAIN, true, false},
+        {"qwen3", "qwen3", LS_ROPE_PLAIN, false, true},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        ls_config c;
+        ls_err err = {0};
+        OK(with_family(all[i].name, NULL, 0, &c, &err), &err);
+        assert_string_equal(c.family, all[i].family);
+        assert_int_equal(c.rope.kind, all[i].rope);
+        assert_int_equal(c.qkv_bias, all[i].qkv_bias);
+        assert_int_equal(c.qk_norm, all[i].qk_norm);
+    }
+    ls_config c;
+    ls_err err = {0};
+    OK(with_family("llama3", NULL, 0, &c, &err), &err);
+    assert_true(c.rope.factor == 8 && c.rope.low == 1 && c.rope.high == 4 && c.rope.original == 32);
+    /* the form that newer files have says the same */
+    static const change newer[] = {
+        {"rope_scaling", NULL},
+        {"rope_theta", NULL},
+        {"rope_parameters", "{\"rope_type\":\"llama3\",\"rope_theta\":500000.0,\"factor\":32.0,"
+                            "\"low_freq_factor\":1.0,"
+                            "\"high_freq_factor\":4.0,\"original_max_position_embeddings\":8192}"}};
+    OK(with_family("llama3", newer, 3, &c, &err), &err);
+    assert_true(c.rope.kind == LS_ROPE_LLAMA3 && c.rope.factor == 32 && c.rope.low == 1 &&
+                c.rope.high == 4 && c.rope.original == 8192 && c.rope_theta == 500000);
+}
+
+static void test_family_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *family;
+        change change[2];
+        const char *key, *says;
+    } all[] = {
+        {"mistral", {{"sliding_window", "255"}}, "sliding_window", "255 keys of 256 positions"},
+        {"mistral", {{"sliding_window", NULL}}, "sliding_window", "means 4096"},
+        {"mistral", {{"sliding_window", "0"}}, "sliding_window", "outside"},
+        /* transformers reads no switch in this family */
+        {"mistral",
+         {{"sliding_window", "64"}, {"use_sliding_window", "false"}},
+         "sliding_window",
+         "not supported"},
+        {"mistral",
+         {{"architectures", "[\"LlamaForCausalLM\"]"}},
+         "architectures",
+         "MistralForCausalLM is"},
+        {"mistral", {{"num_key_value_heads", NULL}}, "num_key_value_heads", "missing"},
+        {"mistral", {{"max_position_embeddings", NULL}}, "max_position_embeddings", "missing"},
+        {"mistral", {{"model_type", "\"mixtral\""}}, "model_type", "mixtral"},
+        {"qwen2",
+         {{"use_sliding_window", "true"}, {"sliding_window", "128"}},
+         "sliding_window",
+         "128"},
+        {"qwen2",
+         {{"use_sliding_window", "true"}, {"sliding_window", NULL}},
+         "sliding_window",
+         "means 4096"},
+        {"qwen2",
+         {{"use_sliding_window", NULL}, {"sliding_window", "128"}},
+         "sliding_window",
+         "128"},
+        {"qwen2",
+         {{"layer_types", "[\"full_attention\",\"sliding_attention\"]"}},
+         "layer_types",
+         "full_attention"},
+        {"qwen2",
+         {{"rope_scaling", "{\"type\":\"yarn\",\"factor\":4.0,"
+                           "\"original_max_position_embeddings\":32768}"}},
+         "rope_scaling",
+         "yarn"},
+        {"qwen2", {{"use_mrope", "true"}}, "use_mrope", "not supported"},
+        {"qwen2", {{"model_type", "\"qwen2_moe\""}}, "model_type", "qwen2_moe"},
+        {"qwen2",
+         {{"architectures", "[\"Qwen3ForCausalLM\"]"}},
+         "architectures",
+         "Qwen2ForCausalLM is"},
+        {"qwen3", {{"attention_bias", "true"}}, "attention_bias", "not supported"},
+        {"qwen3", {{"head_dim", NULL}}, "head_dim", "missing"},
+        {"qwen3", {{"num_experts", "128"}}, "num_experts", "not supported"},
+        {"qwen3", {{"model_type", "\"qwen3_moe\""}}, "model_type", "qwen3_moe"},
+        {"llama3", {{"attention_bias", "true"}}, "attention_bias", "not supported"},
+        {"llama3",
+         {{"rope_parameters", "{\"rope_type\":\"linear\",\"factor\":8.0}"}},
+         "rope_parameters",
+         "differs from rope_scaling"},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        ls_config c = {.dim = 77};
+        ls_err err = {0};
+        const size_t n = all[i].change[1].key ? 2 : 1;
+        if (with_family(all[i].family, all[i].change, n, &c, &err) != LS_ERR_INPUT)
+            fail_msg("%s with %s = %s was accepted", all[i].family, all[i].change[0].key,
+                     all[i].change[0].value ? all[i].change[0].value : "absent");
+        ls_assert_message(&err, "config.json", all[i].key, all[i].says, NULL);
+        assert_int_equal(c.dim, 77);
+    }
+}
+
+static void test_family_accepted(void **state) {
+    (void)state;
+    static const struct {
+        const char *family;
+        change change[2];
+    } all[] = {
+        {"mistral", {{"sliding_window", "256"}}}, /* as long as the context: no key is outside */
+        {"mistral", {{"head_dim", "16"}}},
+        {"qwen2", {{"use_sliding_window", "true"}, {"sliding_window", "4096"}}},
+        {"qwen2", {{"use_sliding_window", NULL}, {"sliding_window", NULL}}},
+        {"qwen2", {{"layer_types", "[\"full_attention\",\"full_attention\"]"}}},
+        {"qwen2", {{"rope_theta", NULL}, {"rope_parameters", "{\"rope_theta\":1000000.0}"}}},
+        {"qwen3", {{"rope_scaling", "{\"rope_type\":\"linear\",\"factor\":2.0}"}}},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        ls_config c;
+        ls_err err = {0};
+        OK(with_family(all[i].family, all[i].change, all[i].change[1].key ? 2 : 1, &c, &err), &err);
+    }
 }
 
 static void test_end_ids(void **state) {
@@ -288,12 +481,11 @@ static int begin(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest all[] = {cmocka_unit_test(test_verdicts),
-                                     cmocka_unit_test(test_numbers),
-                                     cmocka_unit_test(test_refused_by_name),
-                                     cmocka_unit_test(test_accepted),
-                                     cmocka_unit_test(test_end_ids),
-                                     cmocka_unit_test(test_every_cut),
-                                     cmocka_unit_test(test_depth)};
+    const struct CMUnitTest all[] = {
+        cmocka_unit_test(test_verdicts),        cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_refused_by_name), cmocka_unit_test(test_accepted),
+        cmocka_unit_test(test_families),        cmocka_unit_test(test_family_refused),
+        cmocka_unit_test(test_family_accepted), cmocka_unit_test(test_end_ids),
+        cmocka_unit_test(test_every_cut),       cmocka_unit_test(test_depth)};
     return cmocka_run_group_tests(all, begin, NULL);
 }

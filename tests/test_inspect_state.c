@@ -46,6 +46,28 @@ static void test_one(void **state) {
     free(dir);
 }
 
+static void test_families(void **state) {
+    (void)state;
+    static const struct {
+        const char *name, *family, *context;
+    } all[] = {
+        {"llama3", "family       llama\n", "rope theta 10000 (llama3, factor 8), norm eps 1e-05\n"},
+        {"llama_linear", "family       llama\n", "rope theta 10000 (linear, factor 4), norm eps"},
+        {"mistral", "family       mistral\n", "rope theta 1e+06, norm eps"},
+        {"qwen2", "family       qwen2, biases of q, k and v\n", "rope theta 1e+06, norm eps"},
+        {"qwen3", "family       qwen3, normed query and key heads\n", "heads over 2 of 24"},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        char at[96];
+        snprintf(at, sizeof at, "fixtures/families/%s", all[i].name);
+        char *dir = ls_test_path(at), *text = say(dir, NULL);
+        expect(text, all[i].family);
+        expect(text, all[i].context);
+        free(text);
+        free(dir);
+    }
+}
+
 static void test_pairs(void **state) {
     (void)state;
     ls_test_shape shape = ls_test_shape_default();
@@ -89,7 +111,7 @@ static int begin(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest all[] = {cmocka_unit_test(test_one), cmocka_unit_test(test_pairs),
-                                     cmocka_unit_test(test_bad)};
+    const struct CMUnitTest all[] = {cmocka_unit_test(test_one), cmocka_unit_test(test_families),
+                                     cmocka_unit_test(test_pairs), cmocka_unit_test(test_bad)};
     return cmocka_run_group_tests(all, begin, NULL);
 }

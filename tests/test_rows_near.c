@@ -46,6 +46,31 @@ static void rmsnorm_near(void **state) {
         }
 }
 
+/* One rounding, and rows that ride along change nothing. */
+static void bias_near(void **state) {
+    (void)state;
+    static const int dims[] = {1, 31, 32, 33, 96, 513};
+    for (size_t i = 0; i < sizeof dims / sizeof *dims; i++)
+        for (size_t d = 0; d < 3; d++) {
+            const int D = dims[i], R = 3;
+            const size_t n = (size_t)(D * R);
+            float *y = kr_alloc(n * sizeof *y), *y0 = kr_alloc(n * sizeof *y0);
+            float *one = kr_alloc((size_t)D * sizeof *one);
+            void *b = kr_weights((size_t)D, dtypes[d], 71, 2.0f);
+            kr_fill(y0, n, 72, 4.0f), memcpy(y, y0, n * sizeof *y);
+            memcpy(one, y0 + D, (size_t)D * sizeof *one);
+            kr_bias(be, &(ls_bias_args){y, b, dtypes[d], R, D});
+            kr_bias(be, &(ls_bias_args){one, b, dtypes[d], 1, D});
+            kr_sync(be);
+            for (size_t k = 0; k < n; k++) {
+                const double want = (double)y0[k] + kr_value(b, k % (size_t)D, dtypes[d]);
+                kr_near("bias", (double)y[k], want, 0x1p-24 * fabs(want));
+            }
+            kr_same("bias of one row", one, y + D, (size_t)D, (size_t)D);
+            free(y), free(y0), free(one), free(b);
+        }
+}
+
 static void rope_near(void **state) {
     (void)state;
     static const int widths[] = {2, 8, 12, 64, 66, 128, 256};
@@ -198,8 +223,9 @@ static int close_backend(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rmsnorm_near),    cmocka_unit_test(rope_near),
-        cmocka_unit_test(silu_near),       cmocka_unit_test(embed_exact),
-        cmocka_unit_test(kv_store_rounds), cmocka_unit_test(kv_store_outside)};
+        cmocka_unit_test(rmsnorm_near),    cmocka_unit_test(bias_near),
+        cmocka_unit_test(rope_near),       cmocka_unit_test(silu_near),
+        cmocka_unit_test(embed_exact),     cmocka_unit_test(kv_store_rounds),
+        cmocka_unit_test(kv_store_outside)};
     return cmocka_run_group_tests(tests, open_backend, close_backend);
 }

@@ -351,11 +351,90 @@ static int begin(void **state) {
     return 0;
 }
 
+/* ---- tensors that only some families have ------------------------------------------------------ */
+
+/* A fixture's tensors bound as `change` of its config says. */
+static ls_status bind_family(const char *name, void (*change)(ls_config *), const char *missing,
+                             ls_err *err) {
+    char at[96];
+    snprintf(at, sizeof at, "fixtures/families/%s", name);
+    char *dir = ls_test_path(at);
+    ls_config c;
+    ls_checkpoint *cp = NULL;
+    ls_weights *w = NULL;
+    OK(ls_config_read(dir, &c, err), err);
+    OK(ls_checkpoint_open(dir, &cp, err), err);
+    change(&c);
+    ls_status s = ls_weights_bind(cp, &c, LS_HEAD_DECLARED, &w, err);
+    if (s == LS_OK) {
+        const struct {
+            const char *name;
+            const ls_vec *vec;
+            int32_t n;
+            bool there;
+        } all[] = {
+            {"q_proj.bias", &w->layer[1].q_bias, c.n_heads * c.head_dim, c.qkv_bias},
+            {"k_proj.bias", &w->layer[1].k_bias, c.n_kv * c.head_dim, c.qkv_bias},
+            {"v_proj.bias", &w->layer[1].v_bias, c.n_kv * c.head_dim, c.qkv_bias},
+            {"q_norm.weight", &w->layer[1].q_norm, c.head_dim, c.qk_norm},
+            {"k_norm.weight", &w->layer[1].k_norm, c.head_dim, c.qk_norm},
+        };
+        for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+            char tensor[96];
+            snprintf(tensor, sizeof tensor, "model.layers.1.self_attn.%s", all[i].name);
+            const ls_st_tensor *t = ls_checkpoint_find(cp, tensor);
+            assert_int_equal(t != NULL, all[i].there);
+            assert_int_equal(all[i].vec->n, all[i].there ? all[i].n : 0);
+            if (t)
+                assert_memory_equal(all[i].vec->data, t->data, t->bytes);
+            else
+                assert_null(all[i].vec->data);
+        }
+    } else {
+        ls_assert_message(err, dir, missing, NULL);
+    }
+    ls_weights_destroy(w);
+    ls_checkpoint_close(cp);
+    free(dir);
+    return s;
+}
+
+static void as_it_is(ls_config *c) {
+    (void)c;
+}
+static void flip_bias(ls_config *c) {
+    c->qkv_bias = !c->qkv_bias;
+}
+static void flip_norm(ls_config *c) {
+    c->qk_norm = !c->qk_norm;
+}
+
+static void test_family_tensors(void **state) {
+    (void)state;
+    ls_err err = {0};
+    static const char *const names[] = {"llama3", "mistral", "qwen2", "qwen3"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        OK(bind_family(names[i], as_it_is, NULL, &err), &err);
+    static const struct {
+        const char *family;
+        void (*change)(ls_config *);
+        const char *says;
+    } bad[] = {
+        {"qwen2", flip_bias, "k_proj.bias: has no place"},
+        {"qwen3", flip_norm, "k_norm.weight: has no place"},
+        {"mistral", flip_bias, "model.layers.0.self_attn.q_proj.bias: is missing"},
+        {"qwen2", flip_norm, "model.layers.0.self_attn.q_norm.weight: is missing"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_int_equal(bind_family(bad[i].family, bad[i].change, bad[i].says, &err),
+                         LS_ERR_INPUT);
+}
+
 int main(void) {
     const struct CMUnitTest all[] = {
         cmocka_unit_test(test_verdicts),      cmocka_unit_test(test_head),
         cmocka_unit_test(test_wrong_tensors), cmocka_unit_test(test_extra_tensors),
         cmocka_unit_test(test_equal_head),    cmocka_unit_test(test_alignment),
-        cmocka_unit_test(test_shapes)};
+        cmocka_unit_test(test_shapes),        cmocka_unit_test(test_family_tensors)};
     return cmocka_run_group_tests(all, begin, NULL);
 }
