@@ -15,11 +15,27 @@
 /* ---- option groups --------------------------------------------------------------------------- */
 
 ls_model_args ls_model_args_default(void) {
-    return (ls_model_args){.drafter = LS_USE_MODEL, .device.device = LS_DEVICE_CPU};
+    return (ls_model_args){.device.device = LS_DEVICE_CPU};
 }
 
 ls_decode_args ls_decode_args_default(void) {
     return (ls_decode_args){.rule = "exact", .max_new = 256, .top_p = 1};
+}
+
+static ls_status parse_drafter(void *field, const char *value, ls_err *err) {
+    static const char *const names[] = {"model", "ngram", "garbage", "none"};
+    ls_drafter_arg *d = field;
+    for (int i = 0; i < 4; i++)
+        if (strcmp(value, names[i]) == 0) {
+            *d = (ls_drafter_arg){.kind = (ls_drafter_kind)i};
+            return LS_OK;
+        }
+    int64_t n;
+    if (strncmp(value, "layers:", 7) == 0 && ls_parse_int(value + 7, 1, 4096, &n, NULL) == LS_OK) {
+        *d = (ls_drafter_arg){.kind = LS_USE_LAYERS, .layers = (int32_t)n};
+        return LS_OK;
+    }
+    return ls_fail(err, LS_ERR_INPUT, "it must be model, ngram, layers:N, garbage or none");
 }
 
 #define AT(field) offsetof(ls_model_args, field)
@@ -28,10 +44,11 @@ static const ls_opt model_opts[] = {
      LS_OPT_TEXT, AT(target), 0, 0, NULL},
     {"draft", "DIR", "model that drafts; its vocabulary is the target's", LS_OPT_TEXT, AT(draft), 0,
      0, NULL},
-    {"drafter", "model|ngram|garbage|none",
+    {"drafter", "model|ngram|layers:N|garbage|none",
      "where drafts come from: the draft model, prompt look-up,\n"
-     "random tokens (the worst case), nowhere (plain decode)",
-     LS_OPT_CHOICE, AT(drafter), 0, 0, NULL},
+     "the target's own first N layers, random tokens (the worst\n"
+     "case), nowhere (plain decode)",
+     LS_OPT_OTHER, AT(drafter), 0, 0, parse_drafter},
     {"context", "N", "tokens the cache holds (default: the model's, at most 4096)", LS_OPT_INT,
      AT(context), 1, 16777216, NULL},
     {"kv", "f32|bf16", "how keys and values are stored", LS_OPT_CHOICE, AT(kv), 0, 0, NULL},
@@ -121,17 +138,18 @@ static ls_status open_models(const ls_model_args *a, ls_setup *s, ls_err *err) {
     LS_TRY(ls_model_open(target, (ls_model_options){.no_tokenizer = a->no_tokenizer}, &s->target,
                          err));
     s->n_vocab = s->target->n_token;
-    if (a->drafter != LS_USE_MODEL)
+    if (a->drafter.kind != LS_USE_MODEL)
         return LS_OK;
     if (!draft)
         return ls_fail(err, LS_ERR_INPUT,
-                       "--target without --draft: name a draft model, or take --drafter ngram");
+                       "--target without --draft: name a draft model, or take --drafter ngram "
+                       "or layers:N");
     LS_TRY(ls_model_open(draft, (ls_model_options){0}, &s->draft, err));
     return ls_model_pair(s->target, s->draft, &s->n_vocab, err);
 }
 
 static ls_status open_engine(const ls_setup *s, const ls_model *m, const ls_model_args *a,
-                             ls_engine **out, ls_err *err) {
+                             int32_t n_layers, ls_engine **out, ls_err *err) {
     int32_t context = a->context ? a->context : CONTEXT_DEFAULT;
     /* a model that drafts may know shorter texts: it stops drafting there, and that is all */
     if (context > m->config.n_pos && (!a->context || m == s->draft))
@@ -141,6 +159,7 @@ static ls_status open_engine(const ls_setup *s, const ls_model *m, const ls_mode
                                  .block_rows = a->block_rows,
                                  .kv_dtype = a->kv == 1 ? LS_BF16 : LS_F32,
                                  .chunk = a->chunk,
+                                 .n_layers = n_layers,
                                  .n_vocab = s->n_vocab,
                                  .eager = a->eager};
     return ls_engine_create(m, s->be, o, out, err);
@@ -148,10 +167,18 @@ static ls_status open_engine(const ls_setup *s, const ls_model *m, const ls_mode
 
 static ls_status open_drafter(const ls_model_args *a, ls_setup *s, ls_err *err) {
     const ls_config *c = &s->target->config;
-    switch (a->drafter) {
+    switch (a->drafter.kind) {
     case LS_USE_MODEL:
-        LS_TRY(open_engine(s, s->draft, a, &s->draft_engine, err));
+        LS_TRY(open_engine(s, s->draft, a, 0, &s->draft_engine, err));
         return ls_drafter_model(s->draft_engine, &s->drafter, err);
+    case LS_USE_LAYERS:
+        if (a->drafter.layers >= c->n_layers)
+            return ls_fail(err, LS_ERR_INPUT, "--drafter layers:%d: %s has %d layers, take fewer",
+                           a->drafter.layers, s->target->dir, c->n_layers);
+        LS_TRY(open_engine(s, s->target, a, a->drafter.layers, &s->draft_engine, err));
+        LS_TRY(ls_drafter_model(s->draft_engine, &s->drafter, err));
+        s->drafter->name = "layers";
+        return LS_OK;
     case LS_USE_NGRAM:
         return ls_drafter_ngram(NGRAM_MIN, NGRAM_MAX, c->eos, c->n_eos, &s->drafter, err);
     case LS_USE_GARBAGE:
@@ -165,7 +192,7 @@ static ls_status open_all(const ls_model_args *a, ls_setup *s, ls_err *err) {
     LS_TRY(ls_places_find(&s->places, err));
     LS_TRY(open_models(a, s, err));
     LS_TRY(ls_device_open(&a->device, &s->be, err));
-    LS_TRY(open_engine(s, s->target, a, &s->engine, err));
+    LS_TRY(open_engine(s, s->target, a, 0, &s->engine, err));
     return open_drafter(a, s, err);
 }
 

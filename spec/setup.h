@@ -1,7 +1,7 @@
 /* setup.h - from options to models, engines, drafter, policy and rule that are ready to use; shared
  * by every command that decodes.
  * Pair        without --target the embedded pair; a --target alone needs --draft DIR, or a drafter
- *             that is no model.
+ *             that needs none.
  * Errors      LS_ERR_INPUT naming the option; nothing is left open on error.
  * Memory      a setup owns all it opened; ls_setup_close frees it. Options are borrowed from argv.
  * Threads     as the engines: one owner. */
@@ -17,11 +17,22 @@
 #include "policy.h"
 #include "rule.h"
 
-enum { LS_USE_MODEL = 0, LS_USE_NGRAM, LS_USE_GARBAGE, LS_USE_NONE };
+typedef enum ls_drafter_kind {
+    LS_USE_MODEL = 0,
+    LS_USE_NGRAM,
+    LS_USE_GARBAGE,
+    LS_USE_NONE,
+    LS_USE_LAYERS /* the target's own first layers, norm and head: early exit */
+} ls_drafter_kind;
+
+typedef struct ls_drafter_arg {
+    ls_drafter_kind kind;
+    int32_t layers; /* of LS_USE_LAYERS */
+} ls_drafter_arg;
 
 typedef struct ls_model_args {
     const char *target, *draft;
-    int drafter; /* LS_USE_ */
+    ls_drafter_arg drafter;
     int32_t context, block_rows;
     ls_device_args device;
     int kv; /* ls_dtype */

@@ -100,6 +100,9 @@ refuse "$tmp/none" generate --target "$tmp/none" --prompt a
 refuse 'nosuch' generate "${pair[@]}" --policy nosuch --prompt a
 refuse 'fixed:N' generate "${pair[@]}" --policy fixed:65 --prompt a
 refuse 'NAME=VALUE' generate "${pair[@]}" --policy svip --option threshold --prompt a
+refuse 'take fewer' generate --target "$tmp/target" --drafter layers:99 --prompt a
+refuse 'layers:N' generate --target "$tmp/target" --drafter layers:0 --prompt a
+refuse 'layers:N' generate --target "$tmp/target" --drafter layers --prompt a
 refuse 'top_p' generate "${pair[@]}" --top-p 0 --prompt a
 
 text=()
@@ -107,7 +110,7 @@ for how in 'fixed:0' 'fixed:1' 'fixed:4' 'fixed:15' 'svip' 'heuristic'; do
     run 0 generate "${pair[@]}" --prompt hello --max-new 48 --policy "$how" --seed 3 --temperature 1 --json
     text+=("$(field tokens)")
 done
-for drafter in ngram garbage none; do
+for drafter in ngram layers:1 garbage none; do
     run 0 generate --target "$tmp/target" --drafter $drafter --prompt hello --max-new 48 --seed 3 --temperature 1 --json
     text+=("$(field tokens)")
 done
