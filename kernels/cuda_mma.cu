@@ -112,8 +112,6 @@ static int mma_is_wide(const mma_list *m, int32_t n_rows, const ls_mma_device *d
     const int32_t at_once = ls_mma_narrow_rows(n_rows);
     if (!ls_mma_wide_fits(dev))
         return 0;
-    if (dev->wide > 0)
-        return n_rows >= dev->wide;
     if (n_rows <= at_once)
         return 0;
     const double read = (double)mma_ceil(n_rows, at_once) * m->tiles * MMA_TILE * 2.0 / 23.0;

@@ -21,16 +21,12 @@
 #include "backend.h"
 
 /* What a launch must know of the device; made once by ls_mma_device_get. n_sm may be lowered to use
- * fewer multiprocessors, pdl set to 0, and the fields below `tune` set by studies: no bit of a
- * result follows from any of them. */
+ * fewer multiprocessors, and pdl set to 0: no bit of a result follows from any of it. */
 typedef struct ls_mma_device {
     int32_t n_sm;       /* multiprocessors to use */
     int32_t smem_block; /* most shared memory of a block, bytes */
     int32_t bulk;       /* 1: bulk copies and dependent launch, as sm_90 has them */
     int32_t pdl;        /* 1: launches may begin early */
-    /* tune: 0 lets the launcher choose */
-    int32_t depth; /* copies in a warp's ring, 2 to 4 */
-    int32_t wide;  /* rows from which the wide kernel runs */
 } ls_mma_device;
 
 #ifdef __cplusplus

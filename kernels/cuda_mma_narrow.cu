@@ -25,7 +25,7 @@ typedef struct mma_narrow_args {
     const uint16_t *x16; /* [n_rows, ld] see ls_mma_round */
     float *part;         /* [ranges, tiles, NT * 128] */
     unsigned *ticket;    /* [tiles], zero between launches */
-    int32_t n_in, n_rows, ld, segments, ranges, last_steps;
+    int32_t n_rows, ld, segments, ranges, last_steps;
     /* [0] of a full range, [1] of the last: items = groups */
     int32_t slots[2], teams[2], groups[2];
     int32_t items;
@@ -294,7 +294,7 @@ static int32_t mma_ring_bytes(int32_t depth) {
 }
 /* Copies a ring holds: as many as fit, beside the sums of 16 rows. */
 static int32_t mma_depth(const ls_mma_device *dev) {
-    int32_t depth = dev->depth >= 2 && dev->depth <= 4 ? dev->depth : 4;
+    int32_t depth = 4;
     while (depth > 2 && mma_ring_bytes(depth) + (24 << 10) > dev->smem_block)
         depth--;
     return depth;
@@ -325,7 +325,6 @@ cudaError_t ls_mma_narrow(const mma_list *m, const void *x16, int32_t n_in, int3
     k.x16 = (const uint16_t *)x16;
     k.ticket = (unsigned *)scratch;
     k.part = (float *)((char *)scratch + MMA_TICKET_BYTES);
-    k.n_in = n_in;
     k.n_rows = n_rows;
     k.ld = mma_ceil(n_in, 32) * 32;
     k.segments = mma_ceil(n_in, MMA_SEGMENT);

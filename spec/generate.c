@@ -229,9 +229,9 @@ static ls_status verify(run *r, ls_draft_block *block, ls_round *round, ls_err *
         r->warp[i] = g->warp;
         r->draw[i] = ls_draw_key(g->seed, g->sequence, (uint32_t)(r->n + i), LS_DRAW_TOKEN, 0);
     }
-    if (n_chain && ls_engine_backend(g->drafter->engine) != be) /* another order of work */
-        LS_TRY(ls_engine_backend(g->drafter->engine)
-                   ->sync(ls_engine_backend(g->drafter->engine), err));
+    ls_backend *drafts_on = n_chain ? ls_engine_backend(g->drafter->engine) : be;
+    if (drafts_on != be) /* another order of work */
+        LS_TRY(drafts_on->sync(drafts_on, err));
     LS_TRY(ls_pass_after(g->target, r->row, m, block->chain, n_chain, err));
     LS_TRY(ls_pass_draw(g->target, 0, m, r->warp, r->draw, r->rule->n_top, err));
     LS_TRY(collect(r, block, m, err));

@@ -6,6 +6,21 @@
 
 static const char host_key = 0; /* its address is the registry key */
 
+ls_status ls_lua_gpu(ls_lua_host *host, const ls_device_args *d, ls_backend **out, ls_err *err) {
+    for (int32_t i = 0; i < host->n_gpu; i++)
+        if (host->gpu[i].device == d->device && host->gpu[i].profile == d->profile) {
+            *out = host->gpu[i].be;
+            return LS_OK;
+        }
+    if (host->n_gpu == LS_LUA_GPUS)
+        return ls_fail(err, LS_ERR_INPUT, "more than %d devices and profiles", LS_LUA_GPUS);
+    LS_TRY(ls_device_open(d, out, err));
+    host->gpu[host->n_gpu].device = d->device;
+    host->gpu[host->n_gpu].profile = d->profile;
+    host->gpu[host->n_gpu++].be = *out;
+    return LS_OK;
+}
+
 ls_lua_host *ls_lua_host_of(lua_State *L) {
     lua_rawgetp(L, LUA_REGISTRYINDEX, &host_key);
     ls_lua_host *host = lua_touserdata(L, -1);

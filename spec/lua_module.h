@@ -52,7 +52,7 @@ void ls_lua_open_kernel(lua_State *L);
 void ls_lua_open_figure(lua_State *L);
 
 /* The script's backend of a GPU and profile, opened when it is first asked for and closed after the
- * script (lua_module_kernel.c). */
+ * script. */
 ls_status ls_lua_gpu(ls_lua_host *host, const ls_device_args *d, ls_backend **out, ls_err *err);
 
 /* Lists in the registry that go into every record: options given, models and devices opened. */

@@ -112,7 +112,6 @@ static ls_status traced(ls_engine *e, int32_t layer, const char *op, const void 
     if (!buf)
         return ls_fail(err, LS_ERR_MEMORY, "trace: out of memory");
     e->trace_buf = buf;
-    LS_TRY(e->be->sync(e->be, err));
     LS_TRY(e->be->download(e->be, buf, data, bytes, err));
     e->trace->fn(e->trace->self, layer, op, buf, n_rows, dim);
     return LS_OK;

@@ -12,9 +12,9 @@
 #include "draw.h"
 #include "kernel_rig.h"
 
-enum { N_MAX = 8, FORMS_MAX = 4 };
+enum { N_MAX = 8 };
 
-static ls_backend *form[FORMS_MAX]; /* form[0] is plain C */
+static ls_backend *form[KR_FORMS + 1]; /* form[0] is plain C */
 static int n_forms;
 
 /* What happened in the walks: every one of them has to be met often. */
@@ -278,13 +278,9 @@ static void wide(void **state) {
 }
 
 static int open_forms(void **state) {
-    ls_err err;
     (void)state;
-    form[n_forms++] = kr_cpu(LS_SIMD_PLAIN, 1);
-    /* a form that this processor lacks is refused */
-    if (ls_cpu_create((ls_cpu_options){2, LS_SIMD_AVX2}, &form[n_forms], &err) == LS_OK)
-        n_forms++;
-    form[n_forms++] = kr_backend(LS_SIMD_AUTO, 2);
+    n_forms = kr_forms(form);
+    form[n_forms++] = kr_backend(LS_SIMD_AUTO, 2); /* threads, or the device */
     return 0;
 }
 static int close_forms(void **state) {

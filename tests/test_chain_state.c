@@ -10,9 +10,9 @@
 #include "draw.h"
 #include "kernel_rig.h"
 
-enum { N = 4, R = 3, FORMS_MAX = 3, NO_SLOT = -1 };
+enum { N = 4, R = 3, NO_SLOT = -1 };
 
-static ls_backend *form[FORMS_MAX];
+static ls_backend *form[KR_FORMS + 1];
 static int n_forms;
 
 static void keeps_one_row(void **state) {
@@ -274,13 +274,9 @@ static void refuses(void **state) {
 }
 
 static int open_forms(void **state) {
-    ls_err err;
     (void)state;
-    form[n_forms++] = kr_cpu(LS_SIMD_PLAIN, 1);
-    /* a form that this processor lacks is refused */
-    if (ls_cpu_create((ls_cpu_options){1, LS_SIMD_AVX2}, &form[n_forms], &err) == LS_OK)
-        n_forms++;
-    form[n_forms++] = kr_backend(LS_SIMD_AUTO, 2);
+    n_forms = kr_forms(form);
+    form[n_forms++] = kr_backend(LS_SIMD_AUTO, 2); /* threads, or the device */
     return 0;
 }
 static int close_forms(void **state) {
