@@ -160,6 +160,10 @@ ls_status ls_cuda_memory_create(cuda_backend *cuda, ls_err *err);
 void ls_cuda_memory_destroy(cuda_backend *cuda);
 void ls_cuda_rows_install(cuda_backend *cuda);
 void ls_cuda_bodies_install(cuda_backend *cuda);
+/* The small kernels of a pass ask for the split of memory that the kernels of profile mma have: a
+ * multiprocessor drains to change it, and nothing begins early. */
+cudaError_t ls_cuda_rows_split(void);
+cudaError_t ls_cuda_bodies_split(void);
 void ls_cuda_linear_install(cuda_backend *cuda);
 void ls_cuda_read_install(cuda_backend *cuda);
 /* Compute capability 9.0; arguments are checked, n_rows > 0. */

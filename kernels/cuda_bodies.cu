@@ -6,8 +6,7 @@
 #include "norm.body.h"
 #include "stats.body.h"
 
-#include "cuda.h"
-#include "cuda_mma.h"
+#include "cuda_rounded.h"
 
 /* Threads of a block whose warps share n items. */
 static unsigned threads_of(int n_items, int most) {
@@ -18,11 +17,23 @@ static int segments_of(int n) {
     return n / LS_SEGMENT + (n % LS_SEGMENT != 0);
 }
 
-/* n floats into block memory, as a block; published when it returns. */
+/* n floats into block memory, as a block: loads are in flight together. Published when it returns. */
 static __device__ __forceinline__ void stage(float *to, const float *from, int n) {
-#pragma unroll 8
-    for (int i = (int)threadIdx.x; i < n; i += (int)blockDim.x)
-        to[i] = from[i];
+    enum { AT_ONCE = 16 };
+    for (int at = (int)threadIdx.x; at < n; at += AT_ONCE * (int)blockDim.x) {
+        float v[AT_ONCE];
+#pragma unroll
+        for (int j = 0; j < AT_ONCE; j++) {
+            const int k = at + j * (int)blockDim.x;
+            v[j] = k < n ? from[k] : 0.0f;
+        }
+#pragma unroll
+        for (int j = 0; j < AT_ONCE; j++) {
+            const int k = at + j * (int)blockDim.x;
+            if (k < n)
+                to[k] = v[j];
+        }
+    }
     __syncthreads();
 }
 
@@ -30,43 +41,60 @@ static __device__ __forceinline__ void stage(float *to, const float *from, int n
 
 #define NORM_THREADS 512
 #define NORM_STAGED 8192 /* elements of a row that is brought into block memory at once */
+#define NORM_AHEAD 8     /* weights of so many pieces are on their way at once */
+#define NORM_SHARED 16   /* so many rows are shared by blocks */
 
-/* The body reads its row twice: from block memory, where it fits, every load is in flight once. */
-static __global__ void __launch_bounds__(NORM_THREADS)
-    ls_rmsnorm_kernel(const ls_rmsnorm_args arg, uint16_t *x16) {
-    __shared__ ls_norm_mem mem;
-    __shared__ float row[NORM_STAGED];
-    cuda_wait_ahead();
-    ls_rmsnorm_args a = arg;
-    const size_t at = (size_t)blockIdx.x * (size_t)a.dim;
-    a.x += at;
-    a.y += at;
-    if (a.dim > NORM_STAGED) {
-        ls_body_rmsnorm(&a, 0, &mem);
-        return;
-    }
-    float *y = a.y;
-    stage(row, a.x, a.dim);
-    a.x = a.y = row;
-    ls_body_rmsnorm(&a, 0, &mem); /* ends with a barrier */
-    const int ld = (a.dim + 31) / 32 * 32;
-    if (x16)
-        x16 += (size_t)blockIdx.x * (size_t)ld;
-    for (int i = (int)threadIdx.x; i < ld; i += (int)blockDim.x) {
-        const float v = i < a.dim ? row[i] : 0.0f;
-        if (i < a.dim)
-            y[i] = v;
-        if (x16)
-            x16[LS_MMA_AT(i)] = cuda_bf16(v);
+static __device__ __forceinline__ void norm_weights(const ls_rmsnorm_args &a, int p, int step,
+                                                    lane_f32 w[NORM_AHEAD]) {
+    LS_UNROLLED (j, NORM_AHEAD) {
+        const int k = (p + j * step) * LS_LANES;
+        w[j] = lane_load_n(a.w, (size_t)k, a.dim - k, a.w_dtype);
     }
 }
+
+/* Row blockIdx.x, shared by the blocks of grid y: each finds the root, then makes pieces of the row,
+ * whose weights, which no launch writes, are asked for first of all. */
+static __global__ void __launch_bounds__(NORM_THREADS)
+    ls_rmsnorm_kernel(const ls_rmsnorm_args a, uint16_t *x16) {
+    __shared__ ls_norm_mem mem;
+    __shared__ float row[NORM_STAGED];
+    const int warps = (int)(blockDim.x >> 5), step = (int)gridDim.y * warps, D = a.dim;
+    const int first = (int)blockIdx.y * warps + (int)(threadIdx.x >> 5);
+    const size_t at = (size_t)blockIdx.x * (size_t)D;
+    const float *x = a.x + at;
+    lane_f32 w[NORM_AHEAD];
+    if (x16)
+        x16 += (size_t)blockIdx.x * cuda_rounded_ld(D);
+    norm_weights(a, first, step, w);
+    cuda_wait_ahead();
+    if (D <= NORM_STAGED) {
+        stage(row, x, D);
+        x = row;
+    }
+    const lane_f32 root = lane_set(ls_norm_root(x, D, a.eps, &mem));
+    for (int p = first; p < ls_ceil_div(D, LS_LANES); p += NORM_AHEAD * step) {
+        if (p > first)
+            norm_weights(a, p, step, w);
+        LS_UNROLLED (j, NORM_AHEAD) {
+            const int k = (p + j * step) * LS_LANES;
+            if (k < D)
+                cuda_put_rounded(a.y + at, x16, k, D,
+                                 ls_norm_of(lane_load_n(x, (size_t)k, D - k, LS_F32), root, w[j]));
+        }
+    }
+}
+/* Few rows are shared by as many blocks as have a piece a warp; not in place, where one block would
+ * write what another reads. */
 static void ls_rmsnorm_cuda(ls_backend *be, const ls_rmsnorm_args *a) {
     LS_CUDA_BEGIN(be, ls_check_rmsnorm(a, &why_));
     if (a->n_rows < 1)
         return;
-    uint16_t *x16 = a->dim <= NORM_STAGED ? cuda_round_beside(cuda, a->y, a->n_rows, a->dim) : NULL;
-    LS_LAUNCH(cuda, "rmsnorm", ls_rmsnorm_kernel, (unsigned)a->n_rows,
-              threads_of(2 * segments_of(a->dim), NORM_THREADS), *a, x16);
+    uint16_t *x16 = cuda_round_beside(cuda, a->y, a->n_rows, a->dim);
+    const unsigned threads = threads_of(2 * segments_of(a->dim), NORM_THREADS);
+    const int pieces = a->dim / LS_LANES + (a->dim % LS_LANES != 0), warps = (int)threads / 32;
+    const int apart = a->x != a->y && a->n_rows <= NORM_SHARED;
+    const dim3 grid((unsigned)a->n_rows, apart ? (unsigned)((pieces + warps - 1) / warps) : 1u);
+    LS_LAUNCH(cuda, "rmsnorm", ls_rmsnorm_kernel, grid, threads, *a, x16);
 }
 
 /* ---- attention ------------------------------------------------------------------------------- */
@@ -223,6 +251,12 @@ cudaError_t ls_cuda_bodies_probe(int *code) {
     const cudaError_t answer = cudaFuncGetAttributes(&attr, ls_stats_kernel);
     *code = answer == cudaSuccess ? attr.ptxVersion : 0;
     return answer;
+}
+
+cudaError_t ls_cuda_bodies_split(void) {
+    return cudaFuncSetAttribute((const void *)ls_rmsnorm_kernel,
+                                cudaFuncAttributePreferredSharedMemoryCarveout,
+                                cudaSharedmemCarveoutMaxShared);
 }
 
 void ls_cuda_bodies_install(cuda_backend *cuda) {

@@ -150,7 +150,7 @@ cudaError_t ls_mma_linears(const ls_linear_args *a, int32_t n, const void *x16, 
 size_t ls_mma_scratch_bytes(int32_t n_out, int32_t n_in, int32_t n_rows) {
     const size_t narrow = ls_mma_narrow_scratch(n_out, n_in, n_rows);
     const size_t wide = ls_mma_wide_scratch(n_out, n_in, n_rows);
-    return MMA_TICKET_BYTES + (narrow > wide ? narrow : wide);
+    return narrow > wide ? narrow : wide;
 }
 
 cudaError_t ls_mma_device_get(ls_mma_device *dev) {

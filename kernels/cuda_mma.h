@@ -6,8 +6,7 @@
  *             in it.
  * Errors      the first CUDA error of a call is returned; cudaErrorInvalidValue for shapes that do
  *             not belong together. Nothing is launched then.
- * Memory      allocates nothing. Scratch is the caller's: one for all launches of a stream, zeroed
- *             once; every launch leaves its tickets at zero.
+ * Memory      allocates nothing. Scratch is the caller's: one for all launches of a stream.
  * Order       launches go to the stream, and may begin before the kernel ahead of them has ended
  *             (programmatic dependent launch): until then they read packed weights and nothing
  *             else. So packed weights must be complete before the first launch that reads them:

@@ -17,8 +17,6 @@
 #define MMA_RANGE 8        /* segments of a range */
 #define MMA_TILE 16        /* outputs of a tile */
 #define MMA_STEP_BYTES 512 /* weights of one tile and step: 16 bytes a lane */
-#define MMA_TICKETS 131072 /* counters at the head of scratch */
-#define MMA_TICKET_BYTES ((size_t)MMA_TICKETS * 4)
 
 #if defined(__CUDACC_VER_MAJOR__) && __CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__ >= 1201
 #define MMA_HOST_BULK 1
@@ -53,7 +51,7 @@ int ls_mma_wide_fits(const ls_mma_device *dev);
 int32_t ls_mma_wide_blocks(const mma_list *m, int32_t n_rows);
 cudaError_t ls_mma_wide(const mma_list *m, const float *x, int32_t n_in, int32_t n_rows,
                         void *scratch, const ls_mma_device *dev, cudaStream_t stream);
-/* Each: scratch behind the tickets, bytes; what it finds out of a device. */
+/* Each: scratch, bytes; what it finds out of a device. */
 size_t ls_mma_narrow_scratch(int32_t n_out, int32_t n_in, int32_t n_rows);
 size_t ls_mma_wide_scratch(int32_t n_out, int32_t n_in, int32_t n_rows);
 cudaError_t ls_mma_narrow_get(ls_mma_device *dev);

@@ -335,7 +335,7 @@ cudaError_t ls_mma_wide_get(ls_mma_device *dev) {
 cudaError_t ls_mma_wide(const mma_list *m, const float *x, int32_t n_in, int32_t n_rows,
                         void *scratch, const ls_mma_device *dev, cudaStream_t stream) {
     mma_wide_args k = {};
-    char *room = (char *)scratch + MMA_TICKET_BYTES;
+    char *room = (char *)scratch;
     const size_t x_bytes = wide_x_bytes(n_in, n_rows);
     k.m = *m;
     k.x = (const uint4 *)room;

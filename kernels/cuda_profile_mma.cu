@@ -38,16 +38,13 @@ static void answer(cuda_backend *cuda, cudaError_t e, const char *what) {
 
 /* ---- weights --------------------------------------------------------------------------------- */
 
-/* At least `need` bytes at *at, zeros where they are new. */
+/* At least `need` bytes at *at. */
 static ls_status grow(ls_backend *be, void **at, size_t *has, size_t need, ls_err *err) {
     if (need <= *has)
         return LS_OK;
-    cuda_backend *cuda = cuda_of(be);
     void *grown;
     LS_TRY(be->alloc(be, need, &grown, err));
-    ls_status s = cuda_answer(cudaMemsetAsync(grown, 0, need, cuda->stream), "scratch", err);
-    if (s == LS_OK)
-        s = cuda_retire(cuda, *at, err);
+    const ls_status s = cuda_retire(cuda_of(be), *at, err);
     if (s != LS_OK) {
         be->free(be, grown);
         return s;
@@ -200,6 +197,8 @@ ls_status ls_mma_install(cuda_backend *cuda, ls_err *err) {
     cuda->profile_free = profile_free;
     LS_TRY(cuda_answer(ls_mma_device_get(&p->linear_dev), "profile mma", err));
     LS_TRY(cuda_answer(ls_mma_attn_prepare(&p->attn_dev), "profile mma", err));
+    LS_TRY(cuda_answer(ls_cuda_rows_split(), "profile mma", err));
+    LS_TRY(cuda_answer(ls_cuda_bodies_split(), "profile mma", err));
     p->attn_dev.overlap = p->attn_dev.overlap && cuda->overlap;
     ls_backend *be = &cuda->be;
     p->plain_mat = be->mat;

@@ -8,8 +8,7 @@
 #include "place.body.h"
 #include "stats.body.h"
 
-#include "cuda.h"
-#include "cuda_mma.h"
+#include "cuda_rounded.h"
 
 #define THREADS 128
 #define WARPS (THREADS / 32)
@@ -60,19 +59,18 @@ static void ls_probs_cuda(ls_backend *be, const ls_probs_args *a) {
     cuda_launched(cuda, "probs");
 }
 
-/* x16: the results once more, rounded (cuda_round_beside). A lane reads back what it wrote. */
 static __global__ void __launch_bounds__(THREADS)
     ls_silu_mul_kernel(const ls_silu_mul_args a, uint16_t *x16) {
+    const int F = a.dim;
+    const size_t row = (size_t)blockIdx.x * (size_t)F;
+    if (x16)
+        x16 += (size_t)blockIdx.x * cuda_rounded_ld(F);
     cuda_wait_ahead();
-    const int row = (int)blockIdx.x, F = a.dim;
-    ls_body_silu_mul(&a, row);
-    if (!x16)
-        return;
-    const float *h = a.h + (size_t)row * (size_t)F;
-    x16 += (size_t)row * (size_t)((F + 31) / 32 * 32);
     LS_WARPS (i, ls_ceil_div(F, LS_LANES)) {
-        const int k = i * LS_LANES + LS_LANE;
-        x16[LS_MMA_AT(k)] = cuda_bf16(k < F ? h[k] : 0.0f);
+        const int k = i * LS_LANES;
+        const lane_f32 g = lane_load_n(a.gate + row, (size_t)k, F - k, LS_F32);
+        const lane_f32 u = lane_load_n(a.up + row, (size_t)k, F - k, LS_F32);
+        cuda_put_rounded(a.h + row, x16, k, F, ls_silu_mul_of(g, u));
     }
 }
 static void ls_silu_mul_cuda(ls_backend *be, const ls_silu_mul_args *a) {
@@ -115,6 +113,17 @@ static void ls_feed_cuda(ls_backend *be, const ls_feed_args *a) {
     LS_CUDA_BEGIN(be, ls_check_feed(a, &why_));
     ls_feed_kernel<<<1, 32, 0, cuda->stream>>>(*a);
     cuda_launched(cuda, "feed");
+}
+
+cudaError_t ls_cuda_rows_split(void) {
+    const void *kernels[] = {(const void *)ls_embed_kernel, (const void *)ls_gather_kernel,
+                             (const void *)ls_bias_kernel, (const void *)ls_place_kernel,
+                             (const void *)ls_silu_mul_kernel};
+    cudaError_t e = cudaSuccess;
+    for (size_t i = 0; i < sizeof kernels / sizeof *kernels && e == cudaSuccess; i++)
+        e = cudaFuncSetAttribute(kernels[i], cudaFuncAttributePreferredSharedMemoryCarveout,
+                                 cudaSharedmemCarveoutMaxShared);
+    return e;
 }
 
 void ls_cuda_rows_install(cuda_backend *cuda) {

@@ -13,10 +13,9 @@ typedef struct ls_norm_mem {
     float sum[LS_NORM_SEGMENTS];
 } ls_norm_mem;
 
-LS_FN void ls_body_rmsnorm(const ls_rmsnorm_args *a, int r, ls_norm_mem *mem) {
-    const int D = a->dim, n_seg = ls_ceil_div(D, LS_SEGMENT);
-    const float *x = a->x + (size_t)r * (size_t)D;
-    float *y = a->y + (size_t)r * (size_t)D;
+/* What the row is divided by; the block's warps share the segments. */
+LS_FN float ls_norm_root(const float *x, int D, float eps, ls_norm_mem *mem) {
+    const int n_seg = ls_ceil_div(D, LS_SEGMENT);
     LS_WARPS (s, n_seg) {
         lane_f32 acc = lane_set(0.0f);
         const int k1 = ls_min_i(D, (s + 1) * LS_SEGMENT);
@@ -31,12 +30,21 @@ LS_FN void ls_body_rmsnorm(const ls_rmsnorm_args *a, int r, ls_norm_mem *mem) {
     float total = mem->sum[0];
     for (int s = 1; s < n_seg; s++)
         total = total + mem->sum[s];
-    const float root = ls_sqrt(total / (float)D + a->eps);
-    const lane_f32 d = lane_set(root);
+    return ls_sqrt(total / (float)D + eps);
+}
+LS_FN lane_f32 ls_norm_of(lane_f32 x, lane_f32 root, lane_f32 w) {
+    return lane_mul(lane_div(x, root), w);
+}
+
+LS_FN void ls_body_rmsnorm(const ls_rmsnorm_args *a, int r, ls_norm_mem *mem) {
+    const int D = a->dim;
+    const float *x = a->x + (size_t)r * (size_t)D;
+    float *y = a->y + (size_t)r * (size_t)D;
+    const lane_f32 root = lane_set(ls_norm_root(x, D, a->eps, mem));
     LS_WARPS (i, ls_ceil_div(D, LS_LANES)) {
         const int k = i * LS_LANES, n = D - k;
         const lane_f32 w = lane_load_n(a->w, (size_t)k, n, a->w_dtype);
-        lane_store_n(y + k, n, lane_mul(lane_div(lane_load_n(x, (size_t)k, n, LS_F32), d), w));
+        lane_store_n(y + k, n, ls_norm_of(lane_load_n(x, (size_t)k, n, LS_F32), root, w));
     }
     LS_BARRIER();
 }

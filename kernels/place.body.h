@@ -1,5 +1,5 @@
-/* place.body.h - rope, then the store into the cache, of one row: a warp that rotated a key head
- * stores it, so no warp waits for another. The bits of ls_body_rope and ls_body_kv_store. */
+/* place.body.h - rope, then the store into the cache, of one row: a warp that rotated 32 pairs of a key
+ * head stores them, so no warp waits for another. The bits of ls_body_rope and ls_body_kv_store. */
 #ifndef LS_PLACE_BODY_H
 #define LS_PLACE_BODY_H
 
@@ -9,20 +9,26 @@
 LS_FN void ls_body_place(const ls_rope_args *a, const ls_kv_store_args *b, int r) {
     const int pos = a->pos[r], E = a->head_dim, half = E / 2, slot = b->slot[r];
     const int turns = pos >= 0 && pos < a->n_pos, stores = slot >= 0 && slot < b->n_slots;
+    const int pieces = ls_ceil_div(half, LS_LANES);
     const size_t angle = turns ? (size_t)pos * (size_t)half : 0;
-    LS_WARPS (h, a->n_heads + a->n_kv) {
-        const int g = h - a->n_heads;
+    LS_WARPS (i, (a->n_heads + a->n_kv) * pieces) {
+        const int h = i / pieces, e0 = i % pieces * LS_LANES, n = half - e0, g = h - a->n_heads;
         const size_t from = ((size_t)r * (size_t)a->n_kv + (size_t)ls_max_i(g, 0)) * (size_t)E;
         float *x =
             g < 0 ? a->q + ((size_t)r * (size_t)a->n_heads + (size_t)h) * (size_t)E : a->k + from;
         if (turns)
-            ls_rope_head(x, a->cos + angle, a->sin + angle, half);
+            ls_rope_pairs(x, a->cos + angle, a->sin + angle, half, e0);
         LS_WARP_SYNC();
         if (g >= 0 && stores) {
             const size_t to = ((size_t)slot * (size_t)b->n_kv + (size_t)g) * (size_t)E;
-            LS_EACH (e, E) {
-                ls_kv_put(b->k_pool, to + (size_t)e, b->kv_dtype, b->k[from + (size_t)e]);
-                ls_kv_put(b->v_pool, to + (size_t)e, b->kv_dtype, b->v[from + (size_t)e]);
+            LS_EACH (e, ls_min_i(LS_LANES, n)) {
+                const size_t u = (size_t)(e0 + e), v = u + (size_t)half;
+                const float ku = b->k[from + u], kv = b->k[from + v];
+                const float vu = b->v[from + u], vv = b->v[from + v];
+                ls_kv_put(b->k_pool, to + u, b->kv_dtype, ku);
+                ls_kv_put(b->k_pool, to + v, b->kv_dtype, kv);
+                ls_kv_put(b->v_pool, to + u, b->kv_dtype, vu);
+                ls_kv_put(b->v_pool, to + v, b->kv_dtype, vv);
             }
         }
     }

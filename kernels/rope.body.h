@@ -8,18 +8,16 @@
 #include "backend.h"
 #include "tile.h"
 
-/* Rotates one head x[E]. */
-LS_FN void ls_rope_head(float *x, const float *cos, const float *sin, int half) {
-    for (int i = 0; i < half; i += LS_LANES) {
-        const int n = half - i;
-        const lane_f32 c = lane_load_n(cos, (size_t)i, n, LS_F32);
-        const lane_f32 s = lane_load_n(sin, (size_t)i, n, LS_F32);
-        const lane_f32 u = lane_load_n(x, (size_t)i, n, LS_F32);
-        const lane_f32 v = lane_load_n(x + half, (size_t)i, n, LS_F32);
-        const lane_f32 minus = lane_sub(lane_set(-0.0f), lane_mul(v, s)); /* -0 - a is exactly -a */
-        lane_store_n(x + i, n, lane_fma(u, c, minus));
-        lane_store_n(x + half + i, n, lane_fma(v, c, lane_mul(u, s)));
-    }
+/* Rotates pairs i .. i + 31 of one head x[2 half]. */
+LS_FN void ls_rope_pairs(float *x, const float *cos, const float *sin, int half, int i) {
+    const int n = half - i;
+    const lane_f32 c = lane_load_n(cos, (size_t)i, n, LS_F32);
+    const lane_f32 s = lane_load_n(sin, (size_t)i, n, LS_F32);
+    const lane_f32 u = lane_load_n(x, (size_t)i, n, LS_F32);
+    const lane_f32 v = lane_load_n(x + half, (size_t)i, n, LS_F32);
+    const lane_f32 minus = lane_sub(lane_set(-0.0f), lane_mul(v, s)); /* -0 - a is exactly -a */
+    lane_store_n(x + i, n, lane_fma(u, c, minus));
+    lane_store_n(x + half + i, n, lane_fma(v, c, lane_mul(u, s)));
 }
 
 LS_FN void ls_body_rope(const ls_rope_args *a, int r) {
@@ -32,7 +30,8 @@ LS_FN void ls_body_rope(const ls_rope_args *a, int r) {
         const int g = h - a->n_heads;
         float *x = g < 0 ? a->q + ((size_t)r * (size_t)a->n_heads + (size_t)h) * (size_t)a->head_dim
                          : a->k + ((size_t)r * (size_t)a->n_kv + (size_t)g) * (size_t)a->head_dim;
-        ls_rope_head(x, cos, sin, half);
+        for (int i = 0; i < half; i += LS_LANES)
+            ls_rope_pairs(x, cos, sin, half, i);
     }
 }
 

@@ -64,16 +64,18 @@ LS_FN void ls_body_bias(const ls_bias_args *a, int r) {
     }
 }
 
+LS_FN lane_f32 ls_silu_mul_of(lane_f32 gate, lane_f32 up) {
+    const lane_f32 e = lane_exp(lane_sub(lane_set(-0.0f), gate));
+    return lane_mul(lane_div(gate, lane_add(lane_set(1.0f), e)), up);
+}
 LS_FN void ls_body_silu_mul(const ls_silu_mul_args *a, int r) {
     const int F = a->dim;
     const size_t row = (size_t)r * (size_t)F;
-    const lane_f32 one = lane_set(1.0f);
     LS_WARPS (i, ls_ceil_div(F, LS_LANES)) {
         const int k = i * LS_LANES, n = F - k;
         const lane_f32 g = lane_load_n(a->gate + row, (size_t)k, n, LS_F32);
         const lane_f32 u = lane_load_n(a->up + row, (size_t)k, n, LS_F32);
-        const lane_f32 e = lane_exp(lane_sub(lane_set(-0.0f), g));
-        lane_store_n(a->h + row + k, n, lane_mul(lane_div(g, lane_add(one, e)), u));
+        lane_store_n(a->h + row + k, n, ls_silu_mul_of(g, u));
     }
 }
 
