@@ -69,10 +69,58 @@ LS_FN const void *ls_kv_row(const ls_attn_args *a, const void *pool, int32_t slo
     return slot < 0 ? (const void *)ls_zero_row : pool;
 }
 
+/* The scores of one head where loads are cheap: its lanes and the sums of all keys are in registers, P
+ * parts of a warp at a time, and each head reads the keys again. */
+LS_FN void ls_attn_scores_of(const ls_attn_args *a, const float *q, const void *const *k,
+                             const int P, const ls_dtype t, float *score) {
+    const int E = a->head_dim, whole = E / LS_LANES * LS_LANES;
+    lane_f32 dot[LS_ATTN_KEYS];
+    for (int p0 = 0; p0 < LS_PARTS; p0 += P) {
+        part_f32 acc[LS_ATTN_KEYS * LS_PARTS];
+        LS_UNROLLED (i, LS_ATTN_KEYS * P)
+            acc[i] = part_set(0.0f);
+        for (int e = 0; e < whole; e += LS_LANES)
+            LS_UNROLLED (p, P) {
+                const part_f32 x = part_load(q, (size_t)e, LS_F32, p0 + p);
+                LS_UNROLLED (i, LS_ATTN_KEYS)
+                    acc[i * P + p] =
+                        part_fma(x, part_load(k[i], (size_t)e, t, p0 + p), acc[i * P + p]);
+            }
+        if (whole < E)
+            LS_UNROLLED (p, P) {
+                const size_t e = (size_t)whole;
+                const part_f32 x = part_load_n(q, e, E - whole, LS_F32, p0 + p);
+                LS_UNROLLED (i, LS_ATTN_KEYS)
+                    acc[i * P + p] =
+                        part_fma(x, part_load_n(k[i], e, E - whole, t, p0 + p), acc[i * P + p]);
+            }
+        LS_UNROLLED (i, LS_ATTN_KEYS)
+            LS_UNROLLED (p, P)
+                dot[i].p[p0 + p] = acc[i * P + p];
+    }
+    const float scale = a->scale; /* for all a compiler knows, a store could change it */
+    float s[LS_ATTN_KEYS];
+    lane_sums_parts(dot[0].p, LS_ATTN_KEYS, s);
+    LS_UNROLLED (i, LS_ATTN_KEYS)
+        score[i] = s[i] * scale;
+}
+
 /* Scores of keys j0 .. j0 + 7 for NH heads; those past n are written and never read. */
 LS_FN void ls_attn_scores(const ls_attn_args *a, const float *q, int g, int j0, int n, const int NH,
                           const ls_dtype t, ls_attn_mem *mem) {
     const int E = a->head_dim;
+    if (LS_ATTN_HELD > 0) {
+        const void *key[LS_ATTN_KEYS];
+        LS_UNROLLED (i, LS_ATTN_KEYS) {
+            size_t at;
+            const void *k = ls_kv_row(a, a->k_pool, j0 + i < n ? mem->slot[j0 + i] : -1, g, &at);
+            key[i] = (const char *)k + at * ls_dtype_bytes(t);
+        }
+        for (int h = 0; h < NH; h++)
+            ls_attn_scores_of(a, q + h * E, key, LS_ATTN_HELD, t, mem->score[h] + j0);
+        return;
+    }
+    const float scale = a->scale;
     lane_f32 dot[LS_ATTN_HEADS][LS_ATTN_KEYS];
     for (int i = 0; i < LS_ATTN_KEYS; i++) {
         size_t at;
@@ -98,8 +146,8 @@ LS_FN void ls_attn_scores(const ls_attn_args *a, const float *q, int g, int j0, 
         float s[LS_ATTN_KEYS];
         lane_sums_parts(dot[h][0].p, LS_ATTN_KEYS, s);
         LS_LANE0 {
-            for (int i = 0; i < LS_ATTN_KEYS; i++)
-                mem->score[h][j0 + i] = s[i] * a->scale;
+            LS_UNROLLED (i, LS_ATTN_KEYS)
+                mem->score[h][j0 + i] = s[i] * scale;
         }
     }
 }
@@ -128,22 +176,24 @@ LS_FN void ls_attn_softmax(float *s, int n, float *m, float *l) {
     *l = lane_sum(sum);
 }
 
-/* Values of lanes e .. e + 31 for NH heads, P parts of a warp at a time; joined to the state of
+/* Values of the W warps from lane e on for NH heads, P parts of them at a time; joined to the state of
  * the pieces before (w, w') unless this is the first, and stored. */
 LS_FN void ls_attn_values(const ls_attn_args *a, float *const *to, const float *w, const float *w1,
-                          int first, int g, int e, int n, const int NH, const int P,
+                          int first, int g, int e, int n, const int NH, const int W, const int P,
                           const ls_dtype t, const ls_attn_mem *mem) {
-    const int ne = a->head_dim % LS_LANES ? a->head_dim - e : LS_LANES;
-    for (int p0 = 0; p0 < LS_PARTS; p0 += P) {
-        part_f32 acc[LS_ATTN_HEADS * LS_PARTS];
+    const int ne = a->head_dim % LS_LANES ? a->head_dim - e : W * LS_LANES;
+    const size_t row = (size_t)a->n_kv * (size_t)a->head_dim, at0 = (size_t)g * (size_t)a->head_dim;
+    for (int p0 = 0; p0 < W * LS_PARTS; p0 += P) {
+        part_f32 acc[LS_ATTN_HEADS * LS_ATTN_WARPS * LS_PARTS];
         LS_UNROLLED (i, NH * P)
             acc[i] = part_set(0.0f);
         for (int j = 0; j < n; j++) {
-            size_t at;
-            const void *v = ls_kv_row(a, a->v_pool, mem->slot[j], g, &at);
+            const int32_t slot = mem->slot[j];
+            const void *v = slot < 0 ? (const void *)ls_zero_row : a->v_pool;
+            const size_t at = (slot < 0 ? 0 : (size_t)slot * row + at0) + (size_t)e;
             LS_UNROLLED (p, P) {
-                const part_f32 x = ne >= LS_LANES ? part_load(v, at + (size_t)e, t, p0 + p)
-                                                  : part_load_n(v, at + (size_t)e, ne, t, p0 + p);
+                const part_f32 x = ne >= W * LS_LANES ? part_load(v, at, t, p0 + p)
+                                                      : part_load_n(v, at, ne, t, p0 + p);
                 LS_UNROLLED (h, NH)
                     acc[h * P + p] = part_fma(part_set(mem->score[h][j]), x, acc[h * P + p]);
             }
@@ -192,9 +242,15 @@ LS_FN void ls_attn_piece(const ls_attn_args *a, int r, int g, int h0, int c, int
         }
         to[h] += 2;
     }
-    LS_WARPS (i, ls_ceil_div(a->head_dim, LS_LANES))
-        ls_attn_values(a, to, w, w1, first, g, i * LS_LANES, n, NH,
-                       NH > 3 ? (LS_PARTS + 1) / 2 : LS_PARTS, t, mem);
+    if (LS_ATTN_WARPS > 1 && a->head_dim % (LS_ATTN_WARPS * LS_LANES) == 0) {
+        LS_WARPS (i, a->head_dim / (LS_ATTN_WARPS * LS_LANES))
+            ls_attn_values(a, to, w, w1, first, g, i * LS_ATTN_WARPS * LS_LANES, n, NH,
+                           LS_ATTN_WARPS, LS_ATTN_WARPS * LS_PARTS, t, mem);
+    } else {
+        LS_WARPS (i, ls_ceil_div(a->head_dim, LS_LANES))
+            ls_attn_values(a, to, w, w1, first, g, i * LS_LANES, n, NH, 1,
+                           NH * LS_PARTS > 12 ? LS_PARTS / 2 : LS_PARTS, t, mem);
+    }
     LS_BARRIER(); /* every warp has read the state before it is replaced */
     LS_WARP0 {
         LS_LANE0 {

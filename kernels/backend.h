@@ -410,6 +410,9 @@ extern "C" {
 /* LS_ERR_INPUT, one line: a build without CUDA, no device, a driver or a device too old. */
 ls_status ls_cuda_create(ls_cuda_options options, ls_backend **out, ls_err *err);
 ls_status ls_cpu_create(ls_cpu_options options, ls_backend **out, ls_err *err);
+/* For measuring: n_step fma in each of some chains in registers, on all threads at once, with the
+ * instructions of the bodies. Returns how many single fma that was; 0 where be is not a CPU. */
+int64_t ls_cpu_fma(ls_backend *be, int64_t n_step);
 /* destroy through the backend; NULL is allowed */
 void ls_backend_destroy(ls_backend *be);
 #ifdef __cplusplus

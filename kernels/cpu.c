@@ -34,23 +34,29 @@ static int threads_for(const cpu_backend *cpu, int64_t n_blocks, double work_ns)
     return n_blocks < cpu->n_threads ? (int)n_blocks : cpu->n_threads;
 }
 
+/* Thread t of nt does items [*i0, *i1) of n; ranges begin at multiples of `unit`. */
+static void range_of(int64_t n, int64_t unit, int64_t t, int64_t nt, int64_t *i0, int64_t *i1) {
+    const int64_t blocks = (n + unit - 1) / unit, to = blocks * (t + 1) / nt;
+    *i0 = blocks * t / nt * unit;
+    *i1 = to == blocks ? n : to * unit;
+}
+
 /* Items [0, n) in contiguous ranges that begin at multiples of `unit`, one range a thread. */
-#define SPREAD(cpu, n, unit, item_ns, call)                                                    \
-    do {                                                                                       \
-        const int64_t n_ = (n), unit_ = (unit), blocks_ = (n_ + unit_ - 1) / unit_;            \
-        const int threads_ = threads_for((cpu), blocks_, (item_ns) * (double)n_);              \
-        if (threads_ == 1) {                                                                   \
-            const int64_t i0 = 0, i1 = n_;                                                     \
-            call;                                                                              \
-        } else {                                                                               \
-            _Pragma("omp parallel num_threads(threads_)") {                                    \
-                const int64_t t_ = omp_get_thread_num(), nt_ = omp_get_num_threads();          \
-                const int64_t i0 = blocks_ * t_ / nt_ * unit_, to_ = blocks_ * (t_ + 1) / nt_; \
-                const int64_t i1 = to_ == blocks_ ? n_ : to_ * unit_;                          \
-                if (i0 < i1)                                                                   \
-                    call;                                                                      \
-            }                                                                                  \
-        }                                                                                      \
+#define SPREAD(cpu, n, unit, item_ns, call)                                                 \
+    do {                                                                                    \
+        const int64_t n_ = (n), unit_ = (unit), blocks_ = (n_ + unit_ - 1) / unit_;         \
+        const int threads_ = threads_for((cpu), blocks_, (item_ns) * (double)n_);           \
+        if (threads_ == 1) {                                                                \
+            const int64_t i0 = 0, i1 = n_;                                                  \
+            call;                                                                           \
+        } else {                                                                            \
+            _Pragma("omp parallel num_threads(threads_)") {                                 \
+                int64_t i0, i1;                                                             \
+                range_of(n_, unit_, omp_get_thread_num(), omp_get_num_threads(), &i0, &i1); \
+                if (i0 < i1)                                                                \
+                    call;                                                                   \
+            }                                                                               \
+        }                                                                                   \
     } while (0)
 
 /* Keeps the first failure for sync; what is refused does not run. `check` writes to &why_. */
@@ -142,17 +148,45 @@ static double cpu_between(ls_backend *be, int32_t i, int32_t j) {
 
 /* ---- launchers: costs in ns are rough, they only decide whether threads are woken ------------ */
 
+/* Threads are woken once for all of them, and each takes its range of every one. */
+static void run_linears(cpu_backend *cpu, const ls_linear_args *const *a, int n) {
+    const int unit = cpu->bodies->linear_unit;
+    int64_t blocks = 0;
+    double ns = 0;
+    for (int k = 0; k < n; k++) {
+        const int64_t n_out = a[k]->w.n_out, own = (n_out + unit - 1) / unit;
+        blocks = own > blocks ? own : blocks;
+        ns += 0.1 * a[k]->w.n_in * (1 + 0.25 * a[k]->n_rows) * (double)n_out;
+    }
+    const int threads = threads_for(cpu, blocks, ns);
+#pragma omp parallel num_threads(threads) if (threads > 1)
+    for (int k = 0; k < n; k++) {
+        int64_t i0, i1;
+        range_of(a[k]->w.n_out, unit, omp_get_thread_num(), omp_get_num_threads(), &i0, &i1);
+        if (i0 < i1)
+            cpu->bodies->linear(a[k], (int)i0, (int)i1);
+    }
+}
+
 static void ls_linear_cpu(ls_backend *be, const ls_linear_args *a) {
     cpu_backend *cpu = cpu_of(be);
     CHECKED(cpu, ls_check_linear(a, &why_));
-    SPREAD(cpu, a->w.n_out, cpu->bodies->linear_unit, 0.1 * a->w.n_in * (1 + 0.25 * a->n_rows),
-           cpu->bodies->linear(a, (int)i0, (int)i1));
+    run_linears(cpu, &a, 1);
 }
 
 static void ls_linears_cpu(ls_backend *be, const ls_linear_args *a, int32_t n) {
-    CHECKED(cpu_of(be), ls_check_linears(n, &why_));
-    for (int32_t i = 0; i < n; i++)
-        ls_linear_cpu(be, &a[i]);
+    cpu_backend *cpu = cpu_of(be);
+    const ls_linear_args *run[LS_LINEARS];
+    int n_run = 0;
+    CHECKED(cpu, ls_check_linears(n, &why_));
+    for (int32_t i = 0; i < n; i++) {
+        ls_err why;
+        if (ls_check_linear(&a[i], &why) == LS_OK)
+            run[n_run++] = &a[i];
+        else if (cpu->err.code == LS_OK)
+            cpu->err = why;
+    }
+    run_linears(cpu, run, n_run);
 }
 
 static void ls_embed_cpu(ls_backend *be, const ls_embed_args *a) {
@@ -275,6 +309,19 @@ static void ls_accept_cpu(ls_backend *be, const ls_accept_args *a) {
 
 static void cpu_read(ls_backend *be, const ls_span *span, int32_t n) {
     ls_read_spans(span, n, cpu_of(be)->n_threads);
+}
+
+int64_t ls_cpu_fma(ls_backend *be, int64_t n_step) {
+    if (be->destroy != cpu_destroy)
+        return 0;
+    const cpu_backend *cpu = cpu_of(be);
+    int64_t n = 0;
+    float total = 0.0f;
+#pragma omp parallel num_threads(cpu->n_threads) reduction(+ : n, total)
+    n += cpu->bodies->fma(n_step, 0.5f, &total);
+    volatile float sink = total; /* as in cpu_read.c */
+    (void)sink;
+    return n;
 }
 
 /* ---- create ---------------------------------------------------------------------------------- */

@@ -128,6 +128,23 @@ static void run_log(const float *x, float *out, int n) {
         lane_store_n(out + i, n - i, lane_log(lane_load_n(x, (size_t)i, n - i, LS_F32)));
 }
 
+/* More chains than a processor has fma in flight, fewer than it has registers. */
+#define FMA_CHAINS 12
+static int64_t run_fma(int64_t n_step, float x, float *sum) {
+    part_f32 acc[FMA_CHAINS];
+    float out[LS_LANES];
+    LS_UNROLLED (i, FMA_CHAINS)
+        acc[i] = part_set((float)i);
+    for (int64_t n = 0; n < n_step; n++)
+        LS_UNROLLED (i, FMA_CHAINS)
+            acc[i] = part_fma(acc[i], part_set(x), part_set(x));
+    LS_UNROLLED (i, FMA_CHAINS) {
+        part_store(out, 0, acc[i]);
+        *sum += out[0];
+    }
+    return n_step * FMA_CHAINS * LS_PART_LANES;
+}
+
 const ls_cpu_bodies LS_CPU_TABLE = {
     .name = LS_CPU_NAME,
     .linear_unit = LS_LINEAR_UNIT,
@@ -153,4 +170,5 @@ const ls_cpu_bodies LS_CPU_TABLE = {
     .words = run_words,
     .exp = run_exp,
     .log = run_log,
+    .fma = run_fma,
 };

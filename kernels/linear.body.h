@@ -90,10 +90,10 @@ LS_FN void ls_linear_tile(const ls_linear_args *a, int n0, int step, int r0, con
     float *to = a->y + at;
     const float *add = a->add ? a->add + at : NULL;
     LS_LANE0 {
-        for (int h = 0; h < H; h++)
-            LS_UNROLLED (i, N * MH) {
-                const size_t e = (size_t)(h * MH + i % MH) * ld + (size_t)(i / MH * step);
-                to[e] = add ? total[h][i] + add[e] : total[h][i];
+        for (int r = 0; r < M; r++, to += ld, add += add ? ld : 0)
+            LS_UNROLLED (n, N) {
+                const float v = total[r / MH][n * MH + r % MH];
+                to[n * step] = add ? v + add[n * step] : v;
             }
     }
 }

@@ -47,6 +47,12 @@
 #ifndef LS_HOLD /* keeps a part in its register, where a compiler would rather load it again */
 #define LS_HOLD(a) ((void)0)
 #endif
+#ifndef LS_ATTN_HELD /* parts for which registers hold a head's sums of 8 keys; 0: heads share loads */
+#define LS_ATTN_HELD 0
+#endif
+#ifndef LS_ATTN_WARPS /* warps of values summed at once, where a head is a multiple of them wide */
+#define LS_ATTN_WARPS 1
+#endif
 
 typedef struct lane_f32 {
     part_f32 p[LS_PARTS];

@@ -15,6 +15,8 @@
 #define LS_LINEAR_BYTES 131072 /* weights that stay in the second cache for all rows */
 #define LS_LINEAR_AHEAD 4096   /* bytes the prefetch looks ahead in each stream */
 
+#define LS_ATTN_HELD 1 /* part: 8 sums of keys and a query */
+
 typedef __m256 part_f32;
 typedef __m256i part_i32;
 

@@ -20,6 +20,9 @@
 #define LS_LINEAR_BYTES 131072 /* weights that stay in the second cache for all rows */
 #define LS_LINEAR_AHEAD 1536   /* bytes the prefetch looks ahead in each stream */
 
+#define LS_ATTN_HELD 2  /* parts: 16 sums of keys and a query */
+#define LS_ATTN_WARPS 2 /* up to 16 sums of values */
+
 typedef __m512 part_f32;
 typedef __m512i part_i32;
 

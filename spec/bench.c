@@ -78,6 +78,42 @@ ls_status ls_pass_rig_read(void *self, int32_t unused, ls_took *took, ls_err *er
     return ls_bench_read(ls_engine_backend(r->e), r->span, r->n_span, took, err);
 }
 
+#define FMA_US 1000.0 /* a probe takes at least: a thread that wakes up late is not in the figure */
+
+ls_status ls_pass_rig_fma(void *self, int32_t unused, ls_took *took, ls_err *err) {
+    ls_pass_rig *r = self;
+    double us;
+    int64_t n;
+    (void)unused;
+    (void)err;
+    do {
+        r->n_step = r->n_step ? r->n_step : 64;
+        const double t0 = ls_now_us();
+        n = ls_cpu_fma(ls_engine_backend(r->e), r->n_step);
+        us = ls_now_us() - t0;
+    } while (n && us < FMA_US && (r->n_step *= 2));
+    took->wall_us = took->device_us = n ? us / ((double)n * 1e-6) : 0;
+    return LS_OK;
+}
+
+double ls_pass_rig_work(const ls_pass_rig *r, int32_t n_rows) {
+    const ls_engine_options *o = ls_engine_opts(r->e);
+    const ls_config *c = &ls_engine_model(r->e)->config;
+    /* a row sees the tokens before it and itself: a product with each key, and one with each value */
+    const double keys = n_rows * (r->length + (n_rows + 1) / 2.0);
+    return (double)n_rows * (double)ls_engine_count(r->e).weight_fma +
+           2.0 * o->n_layers * c->n_heads * c->head_dim * keys;
+}
+
+static double longer(double x, double y) {
+    return x > y ? x : y;
+}
+
+double ls_pass_rig_floor(const ls_pass_rig *r, int32_t n_rows, double read_us, double million_us) {
+    return longer(read_us, ls_pass_rig_work(r, n_rows) * 1e-6 * million_us) /
+           longer(read_us, ls_pass_rig_work(r, 1) * 1e-6 * million_us);
+}
+
 /* ---- the floor of launches ------------------------------------------------------------------- */
 
 static ls_status time_floor(ls_backend *be, ls_graph *g, int32_t n, int32_t n_repeat, double *us,

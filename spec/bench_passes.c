@@ -12,10 +12,13 @@
 typedef struct table {
     int32_t length, n_width;
     int32_t width[LS_BENCH_ROWS];
-    ls_series series[LS_BENCH_ROWS + 3]; /* the widths, width 1 again, the read, one layer */
-    const ls_series *control, *read;
+    ls_series series[LS_BENCH_ROWS + 4]; /* the widths, width 1 again, the read, fma, one layer */
+    const ls_series *control, *read, *fma;
     const ls_series *thin; /* a row through one layer; NULL: not asked for */
     size_t weight_bytes;
+    /* of the widest pass of at most 8 rows */
+    int32_t at;
+    double work, floor; /* its multiply-adds; it over one row by read and arithmetic alone */
 } table;
 
 /* Every width up to 16; the powers of two when it goes further. */
@@ -39,6 +42,8 @@ static ls_status measure(ls_bench_job *j, table *t, ls_err *err) {
     t->series[n++] = (ls_series){.run = ls_pass_rig_pass, .self = &rig, .arg = 1};
     t->read = &t->series[n];
     t->series[n++] = (ls_series){.run = ls_pass_rig_read, .self = &rig};
+    t->fma = &t->series[n];
+    t->series[n++] = (ls_series){.run = ls_pass_rig_fma, .self = &rig};
     t->thin = j->other ? &t->series[n] : NULL;
     if (status == LS_OK && j->other) {
         status = ls_pass_rig_open(&thin, j->other, t->length, 1, 1, err);
@@ -47,6 +52,13 @@ static ls_status measure(ls_bench_job *j, table *t, ls_err *err) {
     if (status == LS_OK)
         status = ls_bench_interleave(t->series, n, &how, err);
     t->weight_bytes = rig.weight_bytes;
+    for (t->at = t->n_width - 1; t->width[t->at] > 8;)
+        t->at--;
+    if (status == LS_OK) {
+        t->work = ls_pass_rig_work(&rig, t->width[t->at]);
+        t->floor =
+            ls_pass_rig_floor(&rig, t->width[t->at], t->read->device.median, t->fma->device.median);
+    }
     ls_pass_rig_close(&rig);
     ls_pass_rig_close(&thin);
     ls_term_clear(&j->term);
@@ -83,6 +95,16 @@ static void decode_lines(const table *t) {
         read / one->wall.median, read / one->device.median);
 }
 
+/* What a pass of rows can reach on a CPU: one row waits for memory, several for arithmetic. */
+static void fma_line(const table *t) {
+    const double us = t->series[t->at].wall.median, million = t->fma->device.median;
+    if (million > 0)
+        printf("%d rows: %.1f GFMA/s, in registers alone %.1f: share %.3f; the longer of read and "
+               "arithmetic would make %d rows over one %.2f\n",
+               t->width[t->at], t->work / us / 1e3, 1e3 / million, t->work * 1e-6 * million / us,
+               t->width[t->at], t->floor);
+}
+
 static json_t *table_json(const table *t) {
     const ls_series *one = &t->series[0];
     const double bytes = (double)t->weight_bytes;
@@ -95,13 +117,20 @@ static json_t *table_json(const table *t) {
                             json_real(t->series[i].device.median / one->device.median));
         json_array_append_new(passes, p);
     }
-    return json_pack("{s:i, s:I, s:o, s:o, s:o, s:f, s:f, s:f, s:f}", "length", t->length,
-                     "read_bytes", (json_int_t)t->weight_bytes, "passes", passes, "control",
-                     ls_bench_series(t->control), "read", ls_bench_series(t->read),
-                     "weight_gb_per_s", ls_gb_per_s(bytes, one->wall.median), "read_gb_per_s",
-                     ls_gb_per_s(bytes, t->read->device.median), "share",
-                     t->read->device.median / one->wall.median, "share_device",
-                     t->read->device.median / one->device.median);
+    json_t *r = json_pack("{s:i, s:I, s:o, s:o, s:o, s:f, s:f, s:f, s:f}", "length", t->length,
+                          "read_bytes", (json_int_t)t->weight_bytes, "passes", passes, "control",
+                          ls_bench_series(t->control), "read", ls_bench_series(t->read),
+                          "weight_gb_per_s", ls_gb_per_s(bytes, one->wall.median), "read_gb_per_s",
+                          ls_gb_per_s(bytes, t->read->device.median), "share",
+                          t->read->device.median / one->wall.median, "share_device",
+                          t->read->device.median / one->device.median);
+    const double million = t->fma->device.median, us = t->series[t->at].wall.median;
+    if (million > 0)
+        json_object_set_new(r, "fma",
+                            json_pack("{s:i, s:f, s:f, s:f, s:f}", "rows", t->width[t->at], "n_fma",
+                                      t->work, "gfma_per_s", 1e3 / million, "share",
+                                      t->work * 1e-6 * million / us, "floor_to_one", t->floor));
+    return r;
 }
 
 /* What a layer adds to decode: all of them less the first, over their number; and that in launches
@@ -144,6 +173,8 @@ static ls_status passes(ls_bench_job *j, bool verify, ls_err *err) {
             verify_table(j, &t);
         if (!j->a.json)
             decode_lines(&t);
+        if (!j->a.json && verify)
+            fma_line(&t);
         json_t *result = table_json(&t);
         json_array_append_new(j->results, result);
         LS_TRY(layer_line(j, &t, result, err));

@@ -128,6 +128,9 @@ const ls_command ls_cmd_bench = {
     .about =
         "verify     a pass of 1 to N rows over a pass of one: what it costs to verify N - 1 "
         "drafts\n"
+        "           (on a CPU also its multiply-adds a second against registers alone, and what "
+        "the "
+        "longer\n           of read and arithmetic would make of 8 rows over one)\n"
         "decode     one token, and the weights' bytes a second against a plain read of the same "
         "memory\n"
         "attention  one layer's attention by length, rows and chunk rule, against a plain read\n"

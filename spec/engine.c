@@ -24,6 +24,7 @@ static ls_status lend_mat(ls_engine *e, ls_mat *m, ls_err *err) {
     LS_TRY(e->be->mat(e->be, &host, m, err));
     e->mat[e->n_mat++] = *m;
     e->count.weight_bytes += mat_bytes(m);
+    e->count.weight_fma += (int64_t)m->n_out * m->n_in;
     return LS_OK;
 }
 

@@ -124,10 +124,12 @@ typedef struct ls_trace {
 } ls_trace;
 void ls_engine_trace(ls_engine *e, const ls_trace *trace); /* NULL = off; borrowed */
 
-/* Counters since create: passes, rows, and bytes of weights one pass reads. */
+/* Counters since create: passes, rows, bytes of weights one pass reads, and products with weights of
+ * each of its rows. */
 typedef struct ls_engine_counts {
     int64_t n_pass, n_row;
     size_t weight_bytes;
+    int64_t weight_fma;
 } ls_engine_counts;
 ls_engine_counts ls_engine_count(const ls_engine *e);
 /* All that a pass reads in full, on the device: up to cap spans; returns how many there are. Of the

@@ -43,6 +43,7 @@ refuse 'so 1 to 1' synth --quiet --draft-layers 2 "$tmp/none"
 bench=(--quiet --repeats 3 --threads 1)
 run 0 bench verify --target "${pair[0]}" "${bench[@]}" --length 32 --rows 64 --record "$tmp/verify.json"
 says '^   64 '
+says '^8 rows: [0-9.]+ GFMA/s, in registers alone [0-9.]+: share [0-9.]+; .* 8 rows over one [0-9.]+$'
 grep -q '^   16 .*' "$tmp/out" && ! grep -q '^   15 ' "$tmp/out" && ok || bad "powers of two past 16"
 grep -q '"command": "bench verify"' "$tmp/verify.json" && grep -q '"share_device": ' "$tmp/verify.json" &&
     ok || bad "the record"

@@ -117,6 +117,58 @@ static void passes(void **state) {
     }
 }
 
+/* The floor of arithmetic: what a pass needs, how long the device takes for it, and which of read and
+ * arithmetic is the longer. */
+static void floors(void **state) {
+    ls_rig *r = *state;
+    ls_pass_rig p;
+    ls_err err;
+    ls_took took = {.wall_us = -1, .device_us = -1};
+    OK(ls_pass_rig_open(&p, r->engine, 20, 8, 1, &err), &err);
+    const ls_test_shape s = ls_test_shape_default();
+    const int he = s.n_heads * s.head_dim, ge = s.n_kv * s.head_dim;
+    const double row = s.n_layers * (s.dim * (2.0 * he + 2 * ge) + 3.0 * s.dim * s.ffn) +
+                       (double)s.n_vocab * s.dim;
+    /* rows 20, 21 and 22 see 21, 22 and 23 tokens */
+    const double attn = 2.0 * s.n_layers * he;
+    assert_true(fabs(ls_pass_rig_work(&p, 1) - (row + attn * 21)) < 0.5);
+    assert_true(fabs(ls_pass_rig_work(&p, 3) - (3 * row + attn * (21 + 22 + 23))) < 0.5);
+
+    const double one = ls_pass_rig_work(&p, 1) * 1e-6, four = ls_pass_rig_work(&p, 4) * 1e-6;
+    assert_true(ls_pass_rig_floor(&p, 4, 1e9, 1) == 1);                     /* read alone */
+    assert_true(fabs(ls_pass_rig_floor(&p, 4, 0, 1) - four / one) < 1e-12); /* arithmetic alone */
+    assert_true(fabs(ls_pass_rig_floor(&p, 4, 2 * one, 1) - four / one / 2) < 1e-12);
+
+    OK(ls_pass_rig_fma(&p, 0, &took, &err), &err);
+    if (!rig_on_gpu())
+        assert_true(took.device_us > 0 && p.n_step >= 64);
+    else
+        assert_true(took.device_us == 0);
+    ls_pass_rig_close(&p);
+}
+
+/* Every form counts what it does, on every thread. */
+static void fma_counts(void **state) {
+    (void)state;
+    static const ls_simd simd[] = {LS_SIMD_PLAIN, LS_SIMD_AVX2, LS_SIMD_AVX512};
+    static const int lanes[] = {32, 8, 16};
+    ls_err err;
+    for (int i = 0; i < 3; i++) {
+        int64_t one = 0;
+        for (int threads = 1; threads <= 3; threads++) {
+            ls_backend *be = NULL;
+            if (ls_cpu_create((ls_cpu_options){.n_threads = threads, .simd = simd[i]}, &be, &err) !=
+                LS_OK)
+                continue; /* not this processor */
+            const int64_t n = ls_cpu_fma(be, 10);
+            one = threads == 1 ? n : one;
+            assert_true(one > 0 && one % (10 * lanes[i]) == 0);
+            assert_true(n == threads * one && ls_cpu_fma(be, 30) == 3 * n);
+            ls_backend_destroy(be);
+        }
+    }
+}
+
 static int open_engine(void **state) {
     ls_test_shape shape = ls_test_shape_default();
     shape.dtype = LS_BF16;
@@ -304,6 +356,8 @@ int main(void) {
         cmocka_unit_test(up_and_down),
         cmocka_unit_test(tokens),
         cmocka_unit_test_setup_teardown(passes, open_engine, close_engine),
+        cmocka_unit_test_setup_teardown(floors, open_engine, close_engine),
+        cmocka_unit_test(fma_counts),
         cmocka_unit_test(attention),
         cmocka_unit_test(occupancy),
         cmocka_unit_test(graphs),
