@@ -13,8 +13,10 @@
  *         w_c l_c by fma in lane c mod 32 ascending, butterfly; acc = w_0 acc_0, then
  *         fma(w_c, acc_c, acc) ascending; out = acc / l, and 0 when l = 0. One chunk comes out as
  *         acc / l unchanged: `splits(1)` is the single pass.
- * Bounds  keys at or past the length are never read. A key whose index or block is outside its
- *         bounds reads as zeros.
+ * Window  a row of L keys attends to the last L' = min(L, window) of its list: key j of the above is
+ *         key L - L' + j of the list, and chunks follow from L'.
+ * Bounds  keys at or past the length are never read, nor are those before the window. A key whose
+ *         index or block is outside its bounds reads as zeros.
  * Block   phases: slots, scores, softmax, values; a barrier publishes each one's block memory. */
 #ifndef LS_ATTN_BODY_H
 #define LS_ATTN_BODY_H
@@ -302,7 +304,8 @@ LS_FN void ls_attn_heads(const ls_attn_args *a, int r, int g, int h0, int c, int
 /* ---- N-ATTN, chunk --------------------------------------------------------------------------- */
 
 LS_FN void ls_body_attn_chunk(const ls_attn_args *a, int r, int g, int c, ls_attn_mem *mem) {
-    const int L = a->length[r], chunk = ls_chunk_len_of(a->rule, L), group = a->n_heads / a->n_kv;
+    const int L = ls_window_len(a->window, a->length[r]), before = a->length[r] - L;
+    const int chunk = ls_chunk_len_of(a->rule, L), group = a->n_heads / a->n_kv;
     if (c >= ls_chunk_count_of(a->rule, L))
         return;
     const int k1 = L - c * chunk < chunk ? L : (c + 1) * chunk;
@@ -310,7 +313,7 @@ LS_FN void ls_body_attn_chunk(const ls_attn_args *a, int r, int g, int c, ls_att
         const int n = ls_min_i(k1 - k, LS_CHUNK_MAX), first = k == c * chunk;
         LS_WARPS (i, ls_ceil_div(n, LS_LANES))
             LS_EACH (l, ls_min_i(LS_LANES, n - i * LS_LANES))
-                mem->slot[i * LS_LANES + l] = ls_locate(&a->loc, r, k + i * LS_LANES + l);
+                mem->slot[i * LS_LANES + l] = ls_locate(&a->loc, r, before + k + i * LS_LANES + l);
         LS_BARRIER();
         for (int h = 0; h < group; h += LS_ATTN_HEADS)
             ls_attn_heads(a, r, g, g * group + h, c, n, first, ls_min_i(group - h, LS_ATTN_HEADS),
@@ -375,7 +378,7 @@ LS_FN void ls_attn_join(const float *part, int n, int E, float *out, ls_merge_me
 
 LS_FN void ls_body_attn_merge(const ls_attn_args *a, int r, int h, ls_merge_mem *mem) {
     const size_t E = (size_t)a->head_dim, row = (size_t)r * (size_t)a->n_heads + (size_t)h;
-    const int n = ls_chunk_count_of(a->rule, a->length[r]);
+    const int n = ls_chunk_count_of(a->rule, ls_window_len(a->window, a->length[r]));
     if (n > 0)
         ls_attn_join(a->part + row * (size_t)a->max_chunks * (2 + E), n, a->head_dim,
                      a->out + row * E, mem);

@@ -42,15 +42,16 @@ typedef struct ls_bias_args {
 
 /* ---- elementwise and norms ------------------------------------------------------------------- */
 
-/* x[r, :] = widen(table[token[r], :])  (N-EMB) */
+/* x[r, :] = widen(table[token[r], :]), times `scale` where it is not 0  (N-EMB) */
 typedef struct ls_embed_args {
     ls_mat table; /* [V, D] */
     const int32_t *token;
     float *x; /* [R, D] */
     int32_t n_rows;
+    float scale; /* 0: none */
 } ls_embed_args;
 
-/* y[r, :] = x[r, :] / sqrt(mean(x^2) + eps) * w  (N-NORM) */
+/* y[r, :] = x[r, :] / sqrt(mean(x^2) + eps) * w, then + add[r, :] when it is given  (N-NORM) */
 typedef struct ls_rmsnorm_args {
     const float *x; /* [R, D] */
     const void *w;  /* [D] of w_dtype */
@@ -58,6 +59,7 @@ typedef struct ls_rmsnorm_args {
     float *y; /* [R, D], may be x */
     float eps;
     int32_t n_rows, dim;
+    const float *add; /* [R, D] or NULL: the residual stream; may be y, not x */
 } ls_rmsnorm_args;
 
 /* Rotates q and k in place, half-split pairs (i, i + E/2)  (N-ROPE) */
@@ -85,6 +87,9 @@ typedef struct ls_silu_mul_args {
     float *h;               /* [R, F], may be gate */
     int32_t n_rows, dim;
 } ls_silu_mul_args;
+
+/* h[r, f] = gelu(gate[r, f]) * up[r, f], in the form with tanh  (N-GELU) */
+typedef ls_silu_mul_args ls_gelu_mul_args;
 
 /* y[i, :] = x[index[i], :] */
 typedef struct ls_gather_args {
@@ -144,11 +149,13 @@ typedef struct ls_attn_args {
     ls_dtype kv_dtype;
     ls_locator loc;
     const int32_t *length; /* [R] keys of the row, its own included */
+    int32_t window;        /* a row attends to the last min(length, window) of them; 0: to all */
     ls_chunk_rule rule;
-    int32_t max_chunks; /* scratch bound, at least every row's chunk count */
-    float *part;        /* [R, H, max_chunks, 2 + E]: m, l, acc */
-    float *out;         /* [R, H, E] */
-    float scale;        /* 1 / sqrt(E), rounded once on the host */
+    int32_t
+        max_chunks; /* scratch bound, at least every row's chunk count (of what it attends to) */
+    float *part;    /* [R, H, max_chunks, 2 + E]: m, l, acc */
+    float *out;     /* [R, H, E] */
+    float scale;    /* 1 / sqrt(E), rounded once on the host */
     int32_t n_rows, n_heads, n_kv, head_dim;
     int32_t only; /* for measuring: 0 both launches, 1 the chunks alone, 2 the merge alone */
 } ls_attn_args;
@@ -363,6 +370,7 @@ struct ls_backend {
     void (*place)(ls_backend *, const ls_rope_args *, const ls_kv_store_args *);
     void (*attn)(ls_backend *, const ls_attn_args *); /* chunks, then the merge */
     void (*silu_mul)(ls_backend *, const ls_silu_mul_args *);
+    void (*gelu_mul)(ls_backend *, const ls_gelu_mul_args *);
     void (*gather)(ls_backend *, const ls_gather_args *);
     void (*stats)(ls_backend *, const ls_stats_args *);
     void (*probs)(ls_backend *, const ls_probs_args *);

@@ -85,6 +85,11 @@ LS_CHECK_FN ls_check_silu_mul(const ls_silu_mul_args *a, ls_err *err) {
     return LS_OK;
 }
 
+LS_CHECK_FN ls_check_gelu_mul(const ls_gelu_mul_args *a, ls_err *err) {
+    LS_REFUSE(a->dim < 1 || a->n_rows < 0, "gelu_mul: %d rows of %d", (int)a->n_rows, (int)a->dim);
+    return LS_OK;
+}
+
 LS_CHECK_FN ls_check_gather(const ls_gather_args *a, ls_err *err) {
     LS_REFUSE(a->dim < 1 || a->n < 0, "gather: %d rows of %d", (int)a->n, (int)a->dim);
     return LS_OK;
@@ -109,6 +114,7 @@ LS_CHECK_FN ls_check_attn(const ls_attn_args *a, ls_err *err) {
     LS_REFUSE(ls_chunk_check(a->rule, &why) != LS_OK, "attention: %s", why.msg);
     LS_REFUSE(!a->loc.base && a->loc.block_rows < 1, "attention: blocks of %d rows",
               (int)a->loc.block_rows);
+    LS_REFUSE(a->window < 0, "attention: a window of %d keys", (int)a->window);
     return LS_OK;
 }
 

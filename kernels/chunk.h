@@ -33,6 +33,11 @@ LS_SHARED_FN int32_t ls_chunk_len_of(ls_chunk_rule rule, int32_t length) {
     return chunk > LS_CHUNK_MAX ? LS_CHUNK_MAX : chunk;
 }
 
+/* Keys that a row of `length` attends to: the last ones of its list. */
+LS_SHARED_FN int32_t ls_window_len(int32_t window, int32_t length) {
+    return window > 0 && length > window ? window : length;
+}
+
 LS_SHARED_FN int32_t ls_chunk_count_of(ls_chunk_rule rule, int32_t length) {
     return length <= 0 ? 0 : ls_chunk_pieces(length, ls_chunk_len_of(rule, length));
 }

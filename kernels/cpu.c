@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "check.h"
+#include "chunk.h"
 #include "cpu_bodies.h"
 #include "cpu_read.h"
 #include "tile_limits.h"
@@ -234,6 +235,12 @@ static void ls_silu_mul_cpu(ls_backend *be, const ls_silu_mul_args *a) {
     SPREAD(cpu, a->n_rows, 1, 1.5 * a->dim, cpu->bodies->silu_mul(a, (int)i0, (int)i1));
 }
 
+static void ls_gelu_mul_cpu(ls_backend *be, const ls_gelu_mul_args *a) {
+    cpu_backend *cpu = cpu_of(be);
+    CHECKED(cpu, ls_check_gelu_mul(a, &why_));
+    SPREAD(cpu, a->n_rows, 1, 1.6 * a->dim, cpu->bodies->gelu_mul(a, (int)i0, (int)i1));
+}
+
 static void ls_gather_cpu(ls_backend *be, const ls_gather_args *a) {
     cpu_backend *cpu = cpu_of(be);
     CHECKED(cpu, ls_check_gather(a, &why_));
@@ -245,10 +252,11 @@ static void ls_attn_cpu(ls_backend *be, const ls_attn_args *a) {
     CHECKED(cpu, ls_check_attn(a, &why_));
     int64_t n_items = 0, n_keys = 0;
     for (int r = 0; r < a->n_rows; r++) {
-        const int32_t n = ls_chunk_count(a->rule, a->length[r]);
-        CHECKED(cpu, ls_check_chunks(a, r, a->length[r], n, &why_));
+        const int32_t keys = ls_window_len(a->window, a->length[r]);
+        const int32_t n = ls_chunk_count(a->rule, keys);
+        CHECKED(cpu, ls_check_chunks(a, r, keys, n, &why_));
         n_items += (int64_t)n * a->n_kv;
-        n_keys += n > 0 ? a->length[r] : 0;
+        n_keys += n > 0 ? keys : 0;
     }
     if (n_items > 0 && a->only != 2) {
         const double ns = 0.08 * (double)n_keys * a->n_heads * a->head_dim / (double)n_items;
@@ -416,6 +424,7 @@ ls_status ls_cpu_create(ls_cpu_options options, ls_backend **out, ls_err *err) {
         .place = ls_place_cpu,
         .attn = ls_attn_cpu,
         .silu_mul = ls_silu_mul_cpu,
+        .gelu_mul = ls_gelu_mul_cpu,
         .gather = ls_gather_cpu,
         .stats = ls_stats_cpu,
         .probs = ls_probs_cpu,

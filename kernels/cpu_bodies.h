@@ -19,6 +19,7 @@ typedef struct ls_cpu_bodies {
     void (*kv_store)(const ls_kv_store_args *, int r0, int r1);
     void (*place)(const ls_rope_args *, const ls_kv_store_args *, int r0, int r1);
     void (*silu_mul)(const ls_silu_mul_args *, int r0, int r1);
+    void (*gelu_mul)(const ls_gelu_mul_args *, int r0, int r1);
     void (*gather)(const ls_gather_args *, int i0, int i1);
     /* items: every chunk of every kv head of every row, rows outermost, chunks innermost */
     void (*attn_chunk)(const ls_attn_args *, int64_t i0, int64_t i1);

@@ -29,6 +29,7 @@ LS_RUN_ROWS(bias)
 LS_RUN_ROWS(rope)
 LS_RUN_ROWS(kv_store)
 LS_RUN_ROWS(silu_mul)
+LS_RUN_ROWS(gelu_mul)
 LS_RUN_ROWS(gather)
 
 static void run_place(const ls_rope_args *a, const ls_kv_store_args *b, int r0, int r1) {
@@ -46,7 +47,7 @@ static void run_attn_chunk(const ls_attn_args *a, int64_t i0, int64_t i1) {
     ls_attn_mem mem;
     int64_t at = 0; /* first item of row r */
     for (int r = 0; r < a->n_rows && at < i1; r++) {
-        const int n = ls_chunk_count_of(a->rule, a->length[r]);
+        const int n = ls_chunk_count_of(a->rule, ls_window_len(a->window, a->length[r]));
         const int64_t end = at + (int64_t)n * a->n_kv;
         for (int64_t i = i0 > at ? i0 : at; i < end && i < i1; i++) {
             const int g = (int)((i - at) / n), c = (int)((i - at) % n);
@@ -156,6 +157,7 @@ const ls_cpu_bodies LS_CPU_TABLE = {
     .kv_store = run_kv_store,
     .place = run_place,
     .silu_mul = run_silu_mul,
+    .gelu_mul = run_gelu_mul,
     .gather = run_gather,
     .attn_chunk = run_attn_chunk,
     .attn_merge = run_attn_merge,

@@ -77,9 +77,12 @@ static __global__ void __launch_bounds__(NORM_THREADS)
             norm_weights(a, p, step, w);
         LS_UNROLLED (j, NORM_AHEAD) {
             const int k = (p + j * step) * LS_LANES;
-            if (k < D)
-                cuda_put_rounded(a.y + at, x16, k, D,
-                                 ls_norm_of(lane_load_n(x, (size_t)k, D - k, LS_F32), root, w[j]));
+            if (k >= D)
+                continue;
+            lane_f32 v = ls_norm_of(lane_load_n(x, (size_t)k, D - k, LS_F32), root, w[j]);
+            if (a.add)
+                v = lane_add(v, lane_load_n(a.add + at, (size_t)k, D - k, LS_F32));
+            cuda_put_rounded(a.y + at, x16, k, D, v);
         }
     }
 }
@@ -89,7 +92,8 @@ static void ls_rmsnorm_cuda(ls_backend *be, const ls_rmsnorm_args *a) {
     LS_CUDA_BEGIN(be, ls_check_rmsnorm(a, &why_));
     if (a->n_rows < 1)
         return;
-    uint16_t *x16 = cuda_round_beside(cuda, a->y, a->n_rows, a->dim);
+    /* what is added to the residual stream is no linear's input */
+    uint16_t *x16 = a->add ? NULL : cuda_round_beside(cuda, a->y, a->n_rows, a->dim);
     const unsigned threads = threads_of(2 * segments_of(a->dim), NORM_THREADS);
     const int pieces = a->dim / LS_LANES + (a->dim % LS_LANES != 0), warps = (int)threads / 32;
     const int apart = a->x != a->y && a->n_rows <= NORM_SHARED;
@@ -113,7 +117,7 @@ static __global__ void __launch_bounds__(ATTN_THREADS)
     if (E)
         a.head_dim = E;
     const int r = (int)blockIdx.x / a.max_chunks, c = (int)blockIdx.x % a.max_chunks;
-    if (ls_chunk_count_of(a.rule, a.length[r]) <= a.max_chunks)
+    if (ls_chunk_count_of(a.rule, ls_window_len(a.window, a.length[r])) <= a.max_chunks)
         ls_body_attn_chunk(&a, r, (int)blockIdx.y, c, &mem);
 }
 
@@ -125,7 +129,8 @@ static __global__ void __launch_bounds__(MERGE_THREADS)
     __shared__ ls_merge_mem mem;
     __shared__ float states[MERGE_STAGED];
     const int r = (int)blockIdx.x / a.n_heads, h = (int)blockIdx.x % a.n_heads;
-    const int n = ls_chunk_count_of(a.rule, a.length[r]), size = n * (2 + a.head_dim);
+    const int keys = ls_window_len(a.window, a.length[r]);
+    const int n = ls_chunk_count_of(a.rule, keys), size = n * (2 + a.head_dim);
     if (n <= a.max_chunks && n <= LS_CHUNKS_MAX) {
         const size_t row = (size_t)r * (size_t)a.n_heads + (size_t)h;
         if (n == 0 || size > MERGE_STAGED) {
@@ -140,7 +145,7 @@ static __global__ void __launch_bounds__(MERGE_THREADS)
     for (int e = (int)threadIdx.x; e < a.head_dim; e += (int)blockDim.x)
         out[e] = ls_float_of(0x7fc00000u);
     if (threadIdx.x == 0)
-        cuda_report_chunks(fault, claim, r, a.length[r], n, a.max_chunks);
+        cuda_report_chunks(fault, claim, r, keys, n, a.max_chunks);
 }
 
 typedef void (*attn_kernel)(const ls_attn_args);

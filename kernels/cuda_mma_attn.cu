@@ -525,7 +525,7 @@ cudaError_t ls_mma_attn_prepare(ls_mma_attn_device *dev) {
 bool ls_mma_attn_fits(const ls_attn_args *a) {
     const uintptr_t pools = (uintptr_t)a->k_pool | (uintptr_t)a->v_pool;
     const uintptr_t rows = (uintptr_t)a->q | (uintptr_t)a->out;
-    return a->kv_dtype == LS_BF16 && a->head_dim >= 16 && a->head_dim % 16 == 0 &&
+    return a->window == 0 && a->kv_dtype == LS_BF16 && a->head_dim >= 16 && a->head_dim % 16 == 0 &&
            a->head_dim <= LS_HEAD_DIM_MAX && a->n_kv > 0 && a->n_heads % a->n_kv == 0 &&
            pools % 16 == 0 && rows % 16 == 0 && (uintptr_t)a->part % 8 == 0;
 }

@@ -39,8 +39,8 @@ extern "C" {
  * or capture. cudaErrorNotSupported: below compute capability 8.0. */
 cudaError_t ls_mma_attn_prepare(ls_mma_attn_device *dev);
 
-/* Whether this form computes `a`: a bf16 cache, 16-byte aligned pools, head_dim a multiple of 16 up
- * to LS_HEAD_DIM_MAX. Looks at shapes only, so that a model's rows are all computed alike. */
+/* Whether this form computes `a`: no window, a bf16 cache, 16-byte aligned pools, head_dim a multiple
+ * of 16 up to LS_HEAD_DIM_MAX. Looks at shapes only, so that a model's rows are all computed alike. */
 bool ls_mma_attn_fits(const ls_attn_args *a);
 
 /* The launches of a->only, on `stream`; can be captured. Rows at a->length <= 0 come out as zeros.

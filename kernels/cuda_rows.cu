@@ -59,28 +59,31 @@ static void ls_probs_cuda(ls_backend *be, const ls_probs_args *a) {
     cuda_launched(cuda, "probs");
 }
 
-static __global__ void __launch_bounds__(THREADS)
-    ls_silu_mul_kernel(const ls_silu_mul_args a, uint16_t *x16) {
-    const int F = a.dim;
-    const size_t row = (size_t)blockIdx.x * (size_t)F;
-    if (x16)
-        x16 += (size_t)blockIdx.x * cuda_rounded_ld(F);
-    cuda_wait_ahead();
-    LS_WARPS (i, ls_ceil_div(F, LS_LANES)) {
-        const int k = i * LS_LANES;
-        const lane_f32 g = lane_load_n(a.gate + row, (size_t)k, F - k, LS_F32);
-        const lane_f32 u = lane_load_n(a.up + row, (size_t)k, F - k, LS_F32);
-        cuda_put_rounded(a.h + row, x16, k, F, ls_silu_mul_of(g, u));
+#define LS_GATE_KERNEL(op)                                                          \
+    static __global__ void __launch_bounds__(THREADS)                               \
+        ls_##op##_kernel(const ls_##op##_args a, uint16_t *x16) {                   \
+        const int F = a.dim;                                                        \
+        const size_t row = (size_t)blockIdx.x * (size_t)F;                          \
+        if (x16)                                                                    \
+            x16 += (size_t)blockIdx.x * cuda_rounded_ld(F);                         \
+        cuda_wait_ahead();                                                          \
+        LS_WARPS (i, ls_ceil_div(F, LS_LANES)) {                                    \
+            const int k = i * LS_LANES;                                             \
+            const lane_f32 g = lane_load_n(a.gate + row, (size_t)k, F - k, LS_F32); \
+            const lane_f32 u = lane_load_n(a.up + row, (size_t)k, F - k, LS_F32);   \
+            cuda_put_rounded(a.h + row, x16, k, F, ls_##op##_of(g, u));             \
+        }                                                                           \
+    }                                                                               \
+    static void ls_##op##_cuda(ls_backend *be, const ls_##op##_args *a) {           \
+        LS_CUDA_BEGIN(be, ls_check_##op(a, &why_));                                 \
+        if (a->n_rows < 1 || a->dim < 1)                                            \
+            return;                                                                 \
+        const dim3 grid((unsigned)a->n_rows, blocks_of(lanes_of(a->dim)));          \
+        LS_LAUNCH(cuda, #op, ls_##op##_kernel, grid, THREADS, *a,                   \
+                  cuda_round_beside(cuda, a->h, a->n_rows, a->dim));                \
     }
-}
-static void ls_silu_mul_cuda(ls_backend *be, const ls_silu_mul_args *a) {
-    LS_CUDA_BEGIN(be, ls_check_silu_mul(a, &why_));
-    if (a->n_rows < 1 || a->dim < 1)
-        return;
-    const dim3 grid((unsigned)a->n_rows, blocks_of(lanes_of(a->dim)));
-    LS_LAUNCH(cuda, "silu_mul", ls_silu_mul_kernel, grid, THREADS, *a,
-              cuda_round_beside(cuda, a->h, a->n_rows, a->dim));
-}
+LS_GATE_KERNEL(silu_mul)
+LS_GATE_KERNEL(gelu_mul)
 
 static __global__ void __launch_bounds__(THREADS)
     ls_place_kernel(const ls_rope_args a, const ls_kv_store_args b) {
@@ -116,9 +119,9 @@ static void ls_feed_cuda(ls_backend *be, const ls_feed_args *a) {
 }
 
 cudaError_t ls_cuda_rows_split(void) {
-    const void *kernels[] = {(const void *)ls_embed_kernel, (const void *)ls_gather_kernel,
-                             (const void *)ls_bias_kernel, (const void *)ls_place_kernel,
-                             (const void *)ls_silu_mul_kernel};
+    const void *kernels[] = {(const void *)ls_embed_kernel,    (const void *)ls_gather_kernel,
+                             (const void *)ls_bias_kernel,     (const void *)ls_place_kernel,
+                             (const void *)ls_silu_mul_kernel, (const void *)ls_gelu_mul_kernel};
     cudaError_t e = cudaSuccess;
     for (size_t i = 0; i < sizeof kernels / sizeof *kernels && e == cudaSuccess; i++)
         e = cudaFuncSetAttribute(kernels[i], cudaFuncAttributePreferredSharedMemoryCarveout,
@@ -135,6 +138,7 @@ void ls_cuda_rows_install(cuda_backend *cuda) {
     be->kv_store = ls_kv_store_cuda;
     be->place = ls_place_cuda;
     be->silu_mul = ls_silu_mul_cuda;
+    be->gelu_mul = ls_gelu_mul_cuda;
     be->keep = ls_keep_cuda;
     be->probs = ls_probs_cuda;
     be->take = ls_take_cuda;

@@ -1,6 +1,6 @@
-/* norm.body.h - RMSNorm of one row (N-NORM): y = x / sqrt(mean(x^2) + eps) * w.
+/* norm.body.h - RMSNorm of one row (N-NORM): y = x / sqrt(mean(x^2) + eps) * w (+ add).
  * Order   the sum of squares in the lane and segment order of N-LIN; the mean is sum / D, then
- *         x / s, then times w, each rounded.
+ *         x / s, then times w, then + add where it is given, each rounded.
  * Block   a row; warps share its segments. Barrier 1 publishes the segment sums, barrier 2 keeps
  *         the next row from overwriting them while a warp still reads. */
 #ifndef LS_NORM_BODY_H
@@ -40,11 +40,15 @@ LS_FN void ls_body_rmsnorm(const ls_rmsnorm_args *a, int r, ls_norm_mem *mem) {
     const int D = a->dim;
     const float *x = a->x + (size_t)r * (size_t)D;
     float *y = a->y + (size_t)r * (size_t)D;
+    const float *add = a->add ? a->add + (size_t)r * (size_t)D : NULL;
     const lane_f32 root = lane_set(ls_norm_root(x, D, a->eps, mem));
     LS_WARPS (i, ls_ceil_div(D, LS_LANES)) {
         const int k = i * LS_LANES, n = D - k;
         const lane_f32 w = lane_load_n(a->w, (size_t)k, n, a->w_dtype);
-        lane_store_n(y + k, n, ls_norm_of(lane_load_n(x, (size_t)k, n, LS_F32), root, w));
+        lane_f32 v = ls_norm_of(lane_load_n(x, (size_t)k, n, LS_F32), root, w);
+        if (add)
+            v = lane_add(v, lane_load_n(add, (size_t)k, n, LS_F32));
+        lane_store_n(y + k, n, v);
     }
     LS_BARRIER();
 }

@@ -1,9 +1,12 @@
 /* rows.body.h - bodies that move one row: embedding, gather, the store into the cache, the bias of a
- * linear, and SiLU(gate) * up.
- * N-EMB   widening is exact. A token outside the table gives a row of zeros.
+ * linear, SiLU(gate) * up and GELU(gate) * up.
+ * N-EMB   widening is exact; a scale is one product more. A token outside the table gives a row of
+ *         zeros.
  * N-KV    rounded to the cache's type, nearest even. A slot outside the pool stores nothing.
  * N-BIAS  one addition an element, the bias widened exactly.
- * N-SILU  silu(a) = a / (1 + exp(-a)), then times up, each rounded; exp is N-EXP. */
+ * N-SILU  silu(a) = a / (1 + exp(-a)), then times up, each rounded; exp is N-EXP.
+ * N-GELU  gelu(a) = a / (1 + exp(-t)), t = 2 sqrt(2/pi) (a + 0.044715 a^3): the form with tanh, since
+ *         (1 + tanh(t / 2)) / 2 = 1 / (1 + exp(-t)). */
 #ifndef LS_ROWS_BODY_H
 #define LS_ROWS_BODY_H
 
@@ -19,8 +22,10 @@ LS_FN void ls_body_embed(const ls_embed_args *a, int r) {
     LS_WARPS (i, ls_ceil_div(D, LS_LANES)) {
         const int k = i * LS_LANES;
         const size_t at = known ? (size_t)token * (size_t)D + (size_t)k : 0;
-        lane_store_n(x + k, D - k,
-                     lane_load_n(a->table.data, at, known ? D - k : 0, a->table.dtype));
+        lane_f32 v = lane_load_n(a->table.data, at, known ? D - k : 0, a->table.dtype);
+        if (a->scale != 0.0f)
+            v = lane_mul(v, lane_set(a->scale));
+        lane_store_n(x + k, D - k, v);
     }
 }
 
@@ -76,6 +81,24 @@ LS_FN void ls_body_silu_mul(const ls_silu_mul_args *a, int r) {
         const lane_f32 g = lane_load_n(a->gate + row, (size_t)k, n, LS_F32);
         const lane_f32 u = lane_load_n(a->up + row, (size_t)k, n, LS_F32);
         lane_store_n(a->h + row + k, n, ls_silu_mul_of(g, u));
+    }
+}
+
+LS_FN lane_f32 ls_gelu_mul_of(lane_f32 gate, lane_f32 up) {
+    /* 2 sqrt(2 / pi), and 0.044715 times it */
+    const lane_f32 c1 = lane_set(0x1.988454p+0f), c3 = lane_set(0x1.2444f2p-4f);
+    const lane_f32 t = lane_mul(lane_fma(lane_mul(gate, gate), c3, c1), gate);
+    const lane_f32 e = lane_exp(lane_sub(lane_set(-0.0f), t));
+    return lane_mul(lane_div(gate, lane_add(lane_set(1.0f), e)), up);
+}
+LS_FN void ls_body_gelu_mul(const ls_gelu_mul_args *a, int r) {
+    const int F = a->dim;
+    const size_t row = (size_t)r * (size_t)F;
+    LS_WARPS (i, ls_ceil_div(F, LS_LANES)) {
+        const int k = i * LS_LANES, n = F - k;
+        const lane_f32 g = lane_load_n(a->gate + row, (size_t)k, n, LS_F32);
+        const lane_f32 u = lane_load_n(a->up + row, (size_t)k, n, LS_F32);
+        lane_store_n(a->h + row + k, n, ls_gelu_mul_of(g, u));
     }
 }
 

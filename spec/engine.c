@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "convert.h"
 #include "engine_impl.h"
 
 /* ---- create ---------------------------------------------------------------------------------- */
@@ -36,10 +37,11 @@ static ls_status lend_vec(ls_engine *e, ls_vec *v, ls_err *err) {
 }
 
 /* The vectors of a layer, those a family does not have among them. */
-#define LAYER_VECS 7
+#define LAYER_VECS 9
 static void layer_vecs(dev_layer *l, ls_vec *out[LAYER_VECS]) {
-    ls_vec *const all[LAYER_VECS] = {&l->attn_norm, &l->ffn_norm, &l->q_bias, &l->k_bias,
-                                     &l->v_bias,    &l->q_norm,   &l->k_norm};
+    ls_vec *const all[LAYER_VECS] = {&l->attn_norm, &l->ffn_norm,  &l->q_bias,
+                                     &l->k_bias,    &l->v_bias,    &l->q_norm,
+                                     &l->k_norm,    &l->attn_post, &l->ffn_post};
     memcpy(out, all, sizeof all);
 }
 
@@ -69,6 +71,8 @@ static ls_status take_weights(ls_engine *e, ls_err *err) {
                          .v_bias = s->v_bias,
                          .q_norm = s->q_norm,
                          .k_norm = s->k_norm,
+                         .attn_post = s->attn_post,
+                         .ffn_post = s->ffn_post,
                          .q = s->q,
                          .k = s->k,
                          .v = s->v,
@@ -122,20 +126,20 @@ static ls_status take_tables(ls_engine *e, ls_err *err) {
 }
 
 /* The cosines and sines of every position, from double. */
-static ls_status take_angles(ls_engine *e, ls_err *err) {
+static ls_status take_angles(ls_engine *e, double theta, const ls_rope_scaling *scaling, void **cos,
+                             void **sin, ls_err *err) {
     const size_t half = (size_t)e->head_dim / 2, n = (size_t)e->o.context * half;
     float *buf = malloc(2 * n * sizeof *buf);
     if (!buf)
         return ls_fail(err, LS_ERR_MEMORY, "engine: out of memory");
-    ls_rope_tables(e->model->config.rope_theta, &e->model->config.rope, e->head_dim, e->o.context,
-                   buf, buf + n);
-    ls_status s = e->be->alloc(e->be, n * sizeof *buf, &e->cos, err);
+    ls_rope_tables(theta, scaling, e->head_dim, e->o.context, buf, buf + n);
+    ls_status s = e->be->alloc(e->be, n * sizeof *buf, cos, err);
     if (s == LS_OK)
-        s = e->be->alloc(e->be, n * sizeof *buf, &e->sin, err);
+        s = e->be->alloc(e->be, n * sizeof *buf, sin, err);
     if (s == LS_OK)
-        s = e->be->upload(e->be, e->cos, buf, n * sizeof *buf, err);
+        s = e->be->upload(e->be, *cos, buf, n * sizeof *buf, err);
     if (s == LS_OK)
-        s = e->be->upload(e->be, e->sin, buf + n, n * sizeof *buf, err);
+        s = e->be->upload(e->be, *sin, buf + n, n * sizeof *buf, err);
     free(buf);
     return s;
 }
@@ -190,6 +194,11 @@ static ls_status fill_defaults(ls_engine *e, ls_engine_options o, ls_err *err) {
         o.max_want = o.max_rows;
     o.max_seqs = o.max_seqs ? o.max_seqs : 1;
     o.context = o.context ? o.context : c->n_pos;
+    if (o.context > c->n_pos && c->rope.kind == LS_ROPE_DYNAMIC)
+        return ls_fail(err, LS_ERR_INPUT,
+                       "context %d is longer than the original %d of %s, and rope scaling dynamic "
+                       "past it is not supported: there every angle changes with the text's length",
+                       o.context, c->n_pos, e->model->dir);
     if (o.context > c->n_pos)
         return ls_fail(err, LS_ERR_INPUT, "context %d is longer than the model's %d (%s)",
                        o.context, c->n_pos, e->model->dir);
@@ -205,13 +214,24 @@ static ls_status fill_defaults(ls_engine *e, ls_engine_options o, ls_err *err) {
     return LS_OK;
 }
 
+/* The root of D in the embedding's own type, as models are trained and transformers runs them. */
+static float embed_scale(int32_t dim, ls_dtype type) {
+    const float root = (float)sqrt((double)dim);
+    return type == LS_BF16  ? ls_f32_of_bf16(ls_bf16_of_f32(root))
+           : type == LS_F16 ? ls_f32_of_f16(ls_f16_of_f32(root))
+                            : root;
+}
+
 static ls_status build(ls_engine *e, ls_engine_options options, ls_err *err) {
     const ls_config *c = &e->model->config;
     LS_TRY(fill_defaults(e, options, err));
     e->n_heads = c->n_heads, e->n_kv = c->n_kv, e->head_dim = c->head_dim;
     e->dim = c->dim, e->ffn = c->ffn;
-    e->scale = (float)(1.0 / sqrt((double)c->head_dim));
+    e->scale = (float)(1.0 / sqrt(c->query_scalar));
+    e->embed_scale = c->embed_scaled ? embed_scale(c->dim, e->model->weights->embed.dtype) : 0;
     e->max_chunks = ls_chunk_bound(e->o.chunk, e->o.context);
+    e->max_chunks_local = ls_chunk_bound(
+        e->o.chunk, c->window && c->window < e->o.context ? c->window : e->o.context);
     LS_TRY(take_weights(e, err));
     const ls_kv_options kv = {.n_layers = e->o.n_layers,
                               .n_kv = e->n_kv,
@@ -223,7 +243,10 @@ static ls_status build(ls_engine *e, ls_engine_options options, ls_err *err) {
                               .poison = e->o.poison};
     LS_TRY(ls_kv_create(e->be, kv, &e->kv, err));
     LS_TRY(take_tables(e, err));
-    LS_TRY(take_angles(e, err));
+    static const ls_rope_scaling plain = {.kind = LS_ROPE_PLAIN};
+    LS_TRY(take_angles(e, c->rope_theta, &c->rope, &e->cos, &e->sin, err));
+    if (c->rope_theta_local > 0)
+        LS_TRY(take_angles(e, c->rope_theta_local, &plain, &e->cos_local, &e->sin_local, err));
     return take_scratch(e, err);
 }
 
@@ -250,9 +273,11 @@ void ls_engine_destroy(ls_engine *e) {
     for (int32_t i = 0; i < LS_GRAPHS; i++)
         if (e->graph[i].graph)
             be->graph_free(be, e->graph[i].graph);
-    void *dev[] = {e->dev_tables, e->cos,  e->sin,  e->x,     e->normed,       e->q,      e->k,
-                   e->v,          e->att,  e->gate, e->up,    e->part,         e->wanted, e->logits,
-                   e->prob,       e->warp, e->draw, e->chain, e->chain_logits, e->result};
+    void *dev[] = {
+        e->cos_local, e->sin_local, e->dev_tables, e->cos,  e->sin,  e->x,     e->normed,
+        e->q,         e->k,         e->v,          e->att,  e->gate, e->up,    e->part,
+        e->wanted,    e->logits,    e->prob,       e->warp, e->draw, e->chain, e->chain_logits,
+        e->result};
     for (size_t i = 0; i < sizeof dev / sizeof *dev; i++)
         be->free(be, dev[i]);
     for (int32_t i = 0; i < e->n_lent; i++)

@@ -8,6 +8,7 @@
 typedef struct dev_layer {
     ls_vec attn_norm, ffn_norm;
     ls_vec q_bias, k_bias, v_bias, q_norm, k_norm; /* data NULL where the family has none */
+    ls_vec attn_post, ffn_post;                    /* likewise */
     ls_mat q, k, v, o, gate, up, down;
 } dev_layer;
 
@@ -39,7 +40,7 @@ struct ls_engine {
     ls_backend *be;
     ls_engine_options o;
     int32_t n_heads, n_kv, head_dim, dim, ffn;
-    float scale;
+    float scale, embed_scale; /* of scores; of embeddings, 0: none */
     ls_kv *kv;
     ls_mat embed, head;
     ls_vec norm;
@@ -49,11 +50,13 @@ struct ls_engine {
     int32_t n_lent, n_mat;
 
     int32_t max_chunks, table_cap;
+    int32_t max_chunks_local; /* of layers with a window */
     int32_t *host_tables;
     void *dev_tables;
     size_t tables_bytes;
     row_tables h, d;
     void *cos, *sin;
+    void *cos_local, *sin_local; /* NULL: local layers rotate as the others */
     void *x, *normed, *q, *k, *v, *att, *gate, *up, *part, *wanted, *logits, *prob;
     void *warp, *draw;
     ls_result *result;      /* device */

@@ -6,6 +6,7 @@
 
 #include "quant.h"
 
+#define LAYER_TENSORS 16
 #define NAME_ROOM 128 /* before the data: a name, and the data stays aligned to 64 bytes */
 
 /* What is being made: passed down so that each step can name the file. */
@@ -127,25 +128,37 @@ static ls_status add(const maker *m, const char *name, const char *as, int32_t n
 static ls_status add_layer(const maker *m, int32_t layer) {
     const ls_config *c = m->c;
     const int32_t q = c->n_heads * c->head_dim, kv = c->n_kv * c->head_dim;
+    const bool pairs = strcmp(c->family, "llama") == 0, post = c->post_norms;
     const struct {
         const char *name, *as;
         int32_t n_out, n_in;
-        bool pairs;
+        bool pairs, there;
     } all[] = {
-        {"attn_norm", "input_layernorm", 0, c->dim, false},
-        {"ffn_norm", "post_attention_layernorm", 0, c->dim, false},
-        {"attn_q", "self_attn.q_proj", q, c->dim, true},
-        {"attn_k", "self_attn.k_proj", kv, c->dim, true},
-        {"attn_v", "self_attn.v_proj", kv, c->dim, false},
-        {"attn_output", "self_attn.o_proj", c->dim, q, false},
-        {"ffn_gate", "mlp.gate_proj", c->ffn, c->dim, false},
-        {"ffn_up", "mlp.up_proj", c->ffn, c->dim, false},
-        {"ffn_down", "mlp.down_proj", c->dim, c->ffn, false},
+        {"attn_norm.weight", "input_layernorm.weight", 0, c->dim, false, true},
+        {"post_attention_norm.weight", "post_attention_layernorm.weight", 0, c->dim, false, post},
+        {"ffn_norm.weight",
+         post ? "pre_feedforward_layernorm.weight" : "post_attention_layernorm.weight", 0, c->dim,
+         false, true},
+        {"post_ffw_norm.weight", "post_feedforward_layernorm.weight", 0, c->dim, false, post},
+        {"attn_q.weight", "self_attn.q_proj.weight", q, c->dim, pairs, true},
+        {"attn_k.weight", "self_attn.k_proj.weight", kv, c->dim, pairs, true},
+        {"attn_v.weight", "self_attn.v_proj.weight", kv, c->dim, false, true},
+        {"attn_q.bias", "self_attn.q_proj.bias", 0, q, false, c->qkv_bias},
+        {"attn_k.bias", "self_attn.k_proj.bias", 0, kv, false, c->qkv_bias},
+        {"attn_v.bias", "self_attn.v_proj.bias", 0, kv, false, c->qkv_bias},
+        {"attn_q_norm.weight", "self_attn.q_norm.weight", 0, c->head_dim, false, c->qk_norm},
+        {"attn_k_norm.weight", "self_attn.k_norm.weight", 0, c->head_dim, false, c->qk_norm},
+        {"attn_output.weight", "self_attn.o_proj.weight", c->dim, q, false, true},
+        {"ffn_gate.weight", "mlp.gate_proj.weight", c->ffn, c->dim, false, true},
+        {"ffn_up.weight", "mlp.up_proj.weight", c->ffn, c->dim, false, true},
+        {"ffn_down.weight", "mlp.down_proj.weight", c->dim, c->ffn, false, true},
     };
     char name[64], as[96];
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        snprintf(name, sizeof name, "blk.%d.%s.weight", layer, all[i].name);
-        snprintf(as, sizeof as, "model.layers.%d.%s.weight", layer, all[i].as);
+        if (!all[i].there)
+            continue;
+        snprintf(name, sizeof name, "blk.%d.%s", layer, all[i].name);
+        snprintf(as, sizeof as, "model.layers.%d.%s", layer, all[i].as);
         LS_TRY(add(m, name, as, all[i].n_out, all[i].n_in, all[i].pairs));
     }
     return LS_OK;
@@ -154,11 +167,8 @@ static ls_status add_layer(const maker *m, int32_t layer) {
 static ls_status check_unused(const maker *m) {
     for (size_t i = 0; i < ls_gguf_count(m->g); i++) {
         const ls_gguf_tensor *t = ls_gguf_at(m->g, i);
-        if (m->used[i])
+        if (m->used[i] || ls_gguf_str_is(t->name, "rope_freqs.weight")) /* gguf_config.c reads it */
             continue;
-        if (ls_gguf_str_is(t->name, "rope_freqs.weight"))
-            return ls_gguf_fail(m->g, t->name, m->err,
-                                "rope scaling by a table of factors is not supported");
         return ls_gguf_fail(m->g, t->name, m->err,
                             "has no place in the model that the metadata describes; leaving it out "
                             "would change the arithmetic");
@@ -179,7 +189,7 @@ static ls_status add_all(const maker *m) {
 
 ls_status ls_gguf_view_make(const ls_gguf *g, const ls_config *cfg, ls_gguf_view *out,
                             ls_err *err) {
-    const size_t most = 3 + (size_t)cfg->n_layers * 9, n = ls_gguf_count(g);
+    const size_t most = 3 + (size_t)cfg->n_layers * LAYER_TENSORS, n = ls_gguf_count(g);
     ls_gguf_view v = {.tensor = calloc(most, sizeof *v.tensor),
                       .owned = calloc(most, sizeof *v.owned)};
     bool *used = calloc(n ? n : 1, sizeof *used);

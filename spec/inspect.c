@@ -95,8 +95,9 @@ static void put_token(FILE *out, const ls_tokenizer *tok, int32_t id) {
 static void put_config(FILE *out, const ls_model *m) {
     const ls_config *c = &m->config;
     line(out, "family");
-    fprintf(out, "%s%s%s\n", c->family, c->qkv_bias ? ", biases of q, k and v" : "",
-            c->qk_norm ? ", normed query and key heads" : "");
+    fprintf(out, "%s%s%s%s%s\n", c->family, c->qkv_bias ? ", biases of q, k and v" : "",
+            c->qk_norm ? ", normed query and key heads" : "",
+            c->post_norms ? ", normed blocks" : "", c->gelu ? ", GELU" : "");
     line(out, "shape");
     fprintf(out,
             "%" PRId32 " layers, width %" PRId32 ", feed-forward %" PRId32 ", %" PRId32
@@ -104,9 +105,23 @@ static void put_config(FILE *out, const ls_model *m) {
             c->n_layers, c->dim, c->ffn, c->n_heads, c->n_kv, c->head_dim);
     line(out, "context");
     fprintf(out, "%" PRId32 " positions, rope theta %g", c->n_pos, c->rope_theta);
-    if (c->rope.kind != LS_ROPE_PLAIN)
+    if (c->rope.kind == LS_ROPE_TABLE)
+        fprintf(out, " (%s)", ls_rope_kind_name(c->rope.kind));
+    else if (c->rope.kind != LS_ROPE_PLAIN)
         fprintf(out, " (%s, factor %g)", ls_rope_kind_name(c->rope.kind), c->rope.factor);
     fprintf(out, ", norm eps %g\n", (double)c->rms_eps);
+    int32_t n_local = 0;
+    for (int32_t l = 0; l < c->n_layers; l++)
+        n_local += c->local[l];
+    if (n_local > 0) {
+        line(out, "local");
+        fprintf(out, "%" PRId32 " of %" PRId32 " layers", n_local, c->n_layers);
+        if (c->window)
+            fprintf(out, ", a window of %" PRId32 " keys", c->window);
+        if (c->rope_theta_local > 0)
+            fprintf(out, ", rope theta %g", c->rope_theta_local);
+        fputc('\n', out);
+    }
     line(out, "head");
     fputs(m->weights->head.data == m->weights->embed.data ? "the embedding (tied)\n" : "its own\n",
           out);

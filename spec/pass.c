@@ -138,6 +138,30 @@ static void rmsnorm(ls_engine *e, ls_vec w, const void *x, void *y, int32_t n) {
     e->be->rmsnorm(e->be, &a);
 }
 
+/* x += the norm of y, which a family with norms behind its blocks adds instead of y. */
+static ls_status add_normed(ls_engine *e, int32_t l, const char *op, ls_vec w, const void *y,
+                            int32_t n, ls_err *err) {
+    const ls_rmsnorm_args a = {.x = y,
+                               .w = w.data,
+                               .w_dtype = w.dtype,
+                               .y = e->x,
+                               .eps = e->model->config.rms_eps,
+                               .n_rows = n,
+                               .dim = w.n,
+                               .add = e->x};
+    e->be->rmsnorm(e->be, &a);
+    return traced(e, l, op, e->x, n, w.n, err);
+}
+
+/* The linear at a block's end, added to the residual stream, by way of a norm where there is one. */
+static ls_status add_block(ls_engine *e, int32_t l, const char *op, ls_mat w, const void *x,
+                           const char *norm, ls_vec post, int32_t n, ls_err *err) {
+    void *y = post.data ? e->normed : e->x;
+    linear(e, w, x, y, post.data ? NULL : e->x, n);
+    LS_TRY(traced(e, l, op, y, n, e->dim, err));
+    return post.data ? add_normed(e, l, norm, post, y, n, err) : LS_OK;
+}
+
 /* What a family does to a projection before the rotation: a bias, a norm of each head. */
 static ls_status add_bias(ls_engine *e, int32_t l, const char *op, ls_vec b, void *y, int32_t n,
                           ls_err *err) {
@@ -159,6 +183,9 @@ static ls_status norm_heads(ls_engine *e, int32_t l, const char *op, ls_vec w, v
 static ls_status attention(ls_engine *e, int32_t l, const ls_locator *loc, int32_t n, ls_err *err) {
     const int32_t he = e->n_heads * e->head_dim, ge = e->n_kv * e->head_dim;
     const dev_layer *w = &e->layer[l];
+    const ls_config *c = &e->model->config;
+    const bool own = c->local[l] && e->cos_local; /* a rotation of its own */
+    const int32_t window = c->local[l] ? c->window : 0;
     rmsnorm(e, w->attn_norm, e->x, e->normed, n);
     LS_TRY(traced(e, l, "attn_norm", e->normed, n, e->dim, err));
     const ls_linear_args qkv[] = {linear_of(w->q, e->normed, e->q, NULL, n),
@@ -176,8 +203,8 @@ static ls_status attention(ls_engine *e, int32_t l, const ls_locator *loc, int32
     const ls_rope_args rope = {.q = e->q,
                                .k = e->k,
                                .pos = e->d.pos,
-                               .cos = e->cos,
-                               .sin = e->sin,
+                               .cos = own ? e->cos_local : e->cos,
+                               .sin = own ? e->sin_local : e->sin,
                                .n_rows = n,
                                .n_heads = e->n_heads,
                                .n_kv = e->n_kv,
@@ -202,8 +229,9 @@ static ls_status attention(ls_engine *e, int32_t l, const ls_locator *loc, int32
                                .kv_dtype = e->o.kv_dtype,
                                .loc = *loc,
                                .length = e->d.length,
+                               .window = window,
                                .rule = e->o.chunk,
-                               .max_chunks = e->max_chunks,
+                               .max_chunks = window ? e->max_chunks_local : e->max_chunks,
                                .part = e->part,
                                .out = e->att,
                                .scale = e->scale,
@@ -213,8 +241,7 @@ static ls_status attention(ls_engine *e, int32_t l, const ls_locator *loc, int32
                                .head_dim = e->head_dim};
     e->be->attn(e->be, &attn);
     LS_TRY(traced(e, l, "attention", e->att, n, he, err));
-    linear(e, w->o, e->att, e->x, e->x, n);
-    return traced(e, l, "o_proj", e->x, n, e->dim, err);
+    return add_block(e, l, "o_proj", w->o, e->att, "attn_post_norm", w->attn_post, n, err);
 }
 
 static ls_status feed_forward(ls_engine *e, int32_t l, int32_t n, ls_err *err) {
@@ -226,12 +253,12 @@ static ls_status feed_forward(ls_engine *e, int32_t l, int32_t n, ls_err *err) {
     e->be->linears(e->be, both, 2);
     LS_TRY(traced(e, l, "gate_proj", e->gate, n, e->ffn, err));
     LS_TRY(traced(e, l, "up_proj", e->up, n, e->ffn, err));
-    const ls_silu_mul_args silu = {
+    const ls_silu_mul_args gate = {
         .gate = e->gate, .up = e->up, .h = e->gate, .n_rows = n, .dim = e->ffn};
-    e->be->silu_mul(e->be, &silu);
-    LS_TRY(traced(e, l, "silu_mul", e->gate, n, e->ffn, err));
-    linear(e, w->down, e->gate, e->x, e->x, n);
-    return traced(e, l, "down_proj", e->x, n, e->dim, err);
+    const bool gelu = e->model->config.gelu;
+    (gelu ? e->be->gelu_mul : e->be->silu_mul)(e->be, &gate);
+    LS_TRY(traced(e, l, gelu ? "gelu_mul" : "silu_mul", e->gate, n, e->ffn, err));
+    return add_block(e, l, "down_proj", w->down, e->gate, "ffn_post_norm", w->ffn_post, n, err);
 }
 
 static ls_status head(ls_engine *e, ls_err *err) {
@@ -249,7 +276,8 @@ static ls_status head(ls_engine *e, ls_err *err) {
 /* All launches of a pass; the tables are on the device. */
 static ls_status launch(ls_engine *e, bool tree, int32_t n, ls_err *err) {
     const ls_locator loc = locator(e, tree);
-    const ls_embed_args embed = {.table = e->embed, .token = e->d.token, .x = e->x, .n_rows = n};
+    const ls_embed_args embed = {
+        .table = e->embed, .token = e->d.token, .x = e->x, .n_rows = n, .scale = e->embed_scale};
     e->be->embed(e->be, &embed);
     LS_TRY(traced(e, -1, "embed", e->x, n, e->dim, err));
     for (int32_t l = 0; l < e->o.n_layers; l++) {

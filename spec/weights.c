@@ -4,13 +4,24 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "convert.h"
+
+#define NAME_ROOM 128
+
 /* What is being bound: passed down so that each step can name the folder. */
 typedef struct binder {
     const ls_checkpoint *cp;
     ls_weights *w;
     bool *used; /* [count of cp] */
     ls_err *err;
+    const char *body, *head; /* names begin with it; the head's name */
 } binder;
+
+/* "model." + what; ends in dst. */
+static const char *named(const binder *b, char dst[NAME_ROOM], const char *what) {
+    snprintf(dst, NAME_ROOM, "%s%s", b->body, what);
+    return dst;
+}
 
 static ls_status fail_at(const binder *b, const char *tensor, const char *reason) {
     char dir[200], name[160];
@@ -46,22 +57,30 @@ static bool known_dtype(ls_st_dtype t, ls_dtype *out) {
     return t == LS_ST_F32 || t == LS_ST_BF16 || t == LS_ST_F16;
 }
 
-/* Pointer to the tensor's data with its type's alignment: the mapping's own, or a copy. */
-static ls_status aligned(const binder *b, const ls_st_tensor *t, ls_dtype dtype, const void **out) {
-    *out = t->data;
-    if ((uintptr_t)t->data % ls_dtype_bytes(dtype) == 0)
-        return LS_OK;
+/* Memory for a copy of so many bytes, owned by the weights. */
+static ls_status take(const binder *b, size_t bytes, void **out) {
     ls_weights *w = b->w;
     void **grown = realloc(w->copied, ((size_t)w->n_copied + 1) * sizeof *grown);
     if (!grown)
         return ls_fail(b->err, LS_ERR_MEMORY, "out of memory");
     w->copied = grown;
-    size_t room = (t->bytes + 63) / 64 * 64; /* aligned_alloc wants a multiple */
+    size_t room = (bytes + 63) / 64 * 64; /* aligned_alloc wants a multiple */
     void *p = aligned_alloc(64, room ? room : 64);
     if (!p)
-        return ls_fail(b->err, LS_ERR_MEMORY, "out of memory: %zu bytes of weights", t->bytes);
-    memcpy(p, t->data, t->bytes);
+        return ls_fail(b->err, LS_ERR_MEMORY, "out of memory: %zu bytes of weights", bytes);
     w->copied[w->n_copied++] = p;
+    *out = p;
+    return LS_OK;
+}
+
+/* Pointer to the tensor's data with its type's alignment: the mapping's own, or a copy. */
+static ls_status aligned(const binder *b, const ls_st_tensor *t, ls_dtype dtype, const void **out) {
+    void *p = NULL;
+    *out = t->data;
+    if ((uintptr_t)t->data % ls_dtype_bytes(dtype) == 0)
+        return LS_OK;
+    LS_TRY(take(b, t->bytes, &p));
+    memcpy(p, t->data, t->bytes);
     *out = p;
     return LS_OK;
 }
@@ -108,6 +127,25 @@ static ls_status find_vec(const binder *b, const char *name, int32_t n, ls_vec *
     return LS_OK;
 }
 
+/* A norm's weights, with the one that the file leaves out. */
+static ls_status find_norm(const binder *b, const ls_config *c, const char *name, int32_t n,
+                           ls_vec *out) {
+    void *p = NULL;
+    LS_TRY(find_vec(b, name, n, out));
+    if (!c->norm_offset)
+        return LS_OK;
+    LS_TRY(take(b, (size_t)n * sizeof(float), &p));
+    float *y = p;
+    for (int32_t i = 0; i < n; i++) {
+        const void *x = out->data;
+        y[i] = 1.0f + (out->dtype == LS_F32    ? ((const float *)x)[i]
+                       : out->dtype == LS_BF16 ? ls_f32_of_bf16(((const uint16_t *)x)[i])
+                                               : ls_f32_of_f16(((const uint16_t *)x)[i]));
+    }
+    *out = (ls_vec){.data = p, .dtype = LS_F32, .n = n};
+    return LS_OK;
+}
+
 static ls_status bind_layer(const binder *b, const ls_config *c, int32_t layer) {
     ls_layer_weights *l = &b->w->layer[layer];
     const int32_t q = c->n_heads * c->head_dim, kv = c->n_kv * c->head_dim;
@@ -121,13 +159,27 @@ static ls_status bind_layer(const binder *b, const ls_config *c, int32_t layer) 
         {"mlp.gate_proj", c->ffn, c->dim, &l->gate}, {"mlp.up_proj", c->ffn, c->dim, &l->up},
         {"mlp.down_proj", c->dim, c->ffn, &l->down},
     };
-    char name[96];
-    snprintf(name, sizeof name, "model.layers.%d.input_layernorm.weight", layer);
-    LS_TRY(find_vec(b, name, c->dim, &l->attn_norm));
-    snprintf(name, sizeof name, "model.layers.%d.post_attention_layernorm.weight", layer);
-    LS_TRY(find_vec(b, name, c->dim, &l->ffn_norm));
+    const struct {
+        const char *name;
+        bool there;
+        int32_t n;
+        ls_vec *vec;
+    } norms[] = {
+        {"input_layernorm", true, c->dim, &l->attn_norm},
+        {"post_attention_layernorm", true, c->dim, c->post_norms ? &l->attn_post : &l->ffn_norm},
+        {"pre_feedforward_layernorm", c->post_norms, c->dim, &l->ffn_norm},
+        {"post_feedforward_layernorm", c->post_norms, c->dim, &l->ffn_post},
+        {"self_attn.q_norm", c->qk_norm, c->head_dim, &l->q_norm},
+        {"self_attn.k_norm", c->qk_norm, c->head_dim, &l->k_norm},
+    };
+    char name[NAME_ROOM];
+    for (size_t i = 0; i < sizeof norms / sizeof *norms; i++) {
+        snprintf(name, sizeof name, "%slayers.%d.%s.weight", b->body, layer, norms[i].name);
+        if (norms[i].there)
+            LS_TRY(find_norm(b, c, name, norms[i].n, norms[i].vec));
+    }
     for (size_t i = 0; i < sizeof mats / sizeof *mats; i++) {
-        snprintf(name, sizeof name, "model.layers.%d.%s.weight", layer, mats[i].name);
+        snprintf(name, sizeof name, "%slayers.%d.%s.weight", b->body, layer, mats[i].name);
         LS_TRY(find_mat(b, name, mats[i].n_out, mats[i].n_in, mats[i].mat));
     }
     const struct {
@@ -139,11 +191,9 @@ static ls_status bind_layer(const binder *b, const ls_config *c, int32_t layer) 
         {"q_proj.bias", c->qkv_bias, q, &l->q_bias},
         {"k_proj.bias", c->qkv_bias, kv, &l->k_bias},
         {"v_proj.bias", c->qkv_bias, kv, &l->v_bias},
-        {"q_norm.weight", c->qk_norm, c->head_dim, &l->q_norm},
-        {"k_norm.weight", c->qk_norm, c->head_dim, &l->k_norm},
     };
     for (size_t i = 0; i < sizeof vecs / sizeof *vecs; i++) {
-        snprintf(name, sizeof name, "model.layers.%d.self_attn.%s", layer, vecs[i].name);
+        snprintf(name, sizeof name, "%slayers.%d.self_attn.%s", b->body, layer, vecs[i].name);
         if (vecs[i].there)
             LS_TRY(find_vec(b, name, vecs[i].n, vecs[i].vec));
     }
@@ -152,24 +202,24 @@ static ls_status bind_layer(const binder *b, const ls_config *c, int32_t layer) 
 
 /* ---- the head -------------------------------------------------------------------------------- */
 
-#define EMBED "model.embed_tokens.weight"
-#define HEAD "lm_head.weight"
+#define EMBED "embed_tokens.weight"
 
 static ls_status bind_head(const binder *b, const ls_config *c, ls_head_rule rule) {
-    const ls_st_tensor *head = ls_checkpoint_find(b->cp, HEAD);
-    const ls_st_tensor *embed = ls_checkpoint_find(b->cp, EMBED); /* bound before */
+    char name[NAME_ROOM];
+    const ls_st_tensor *head = ls_checkpoint_find(b->cp, b->head);
+    const ls_st_tensor *embed = ls_checkpoint_find(b->cp, named(b, name, EMBED)); /* bound before */
     bool tie = rule == LS_HEAD_TIE;
     if (rule == LS_HEAD_DECLARED) {
         if (!head && !c->tied)
-            return fail_at(b, HEAD,
+            return fail_at(b, b->head,
                            "is missing, though tie_word_embeddings is false in config.json; choose "
                            "the embedding as the head if that is meant");
         tie = !head;
         if (head && c->tied) {
             if (head->dtype != embed->dtype || head->bytes != embed->bytes ||
                 memcmp(head->data, embed->data, head->bytes) != 0)
-                return fail_at(b, HEAD,
-                               "differs from " EMBED ", though tie_word_embeddings is true in "
+                return fail_at(b, b->head,
+                               "differs from the embedding, though tie_word_embeddings is true in "
                                "config.json; choose which of the two is the head");
             tie = true;
         }
@@ -180,21 +230,26 @@ static ls_status bind_head(const binder *b, const ls_config *c, ls_head_rule rul
             b->used[index_of(b, head)] = true;
         return LS_OK;
     }
-    return find_mat(b, HEAD, c->n_vocab, c->dim, &b->w->head);
+    return find_mat(b, b->head, c->n_vocab, c->dim, &b->w->head);
 }
 
-/* Tables that old files carry and nothing reads. */
-static bool is_ignorable(const char *name) {
+/* Tables that old files carry and nothing reads; in a folder of more models, those for images. */
+static bool is_ignorable(const char *name, const ls_config *c) {
+    static const char *const others[] = {"vision_tower.", "multi_modal_projector.",
+                                         "model.vision_tower.", "model.multi_modal_projector."};
+    for (size_t i = 0; c->nested && i < sizeof others / sizeof *others; i++)
+        if (strncmp(name, others[i], strlen(others[i])) == 0)
+            return true;
     static const char suffix[] = ".rotary_emb.inv_freq";
     size_t n = strlen(name), k = sizeof suffix - 1;
     return n > k && strcmp(name + n - k, suffix) == 0;
 }
 
-static ls_status check_unused(const binder *b) {
+static ls_status check_unused(const binder *b, const ls_config *c) {
     size_t n = ls_checkpoint_count(b->cp);
     for (size_t i = 0; i < n; i++) {
         const char *name = ls_checkpoint_at(b->cp, i)->name;
-        if (!b->used[i] && !is_ignorable(name))
+        if (!b->used[i] && !is_ignorable(name, c))
             return fail_at(b, name,
                            "has no place in the model that config.json describes; leaving it out "
                            "would change the arithmetic");
@@ -203,12 +258,13 @@ static ls_status check_unused(const binder *b) {
 }
 
 static ls_status bind_all(const binder *b, const ls_config *c, ls_head_rule head) {
-    LS_TRY(find_mat(b, EMBED, c->n_vocab, c->dim, &b->w->embed));
-    LS_TRY(find_vec(b, "model.norm.weight", c->dim, &b->w->norm));
+    char name[NAME_ROOM];
+    LS_TRY(find_mat(b, named(b, name, EMBED), c->n_vocab, c->dim, &b->w->embed));
+    LS_TRY(find_norm(b, c, named(b, name, "norm.weight"), c->dim, &b->w->norm));
     for (int32_t i = 0; i < c->n_layers; i++)
         LS_TRY(bind_layer(b, c, i));
     LS_TRY(bind_head(b, c, head));
-    return check_unused(b);
+    return check_unused(b, c);
 }
 
 ls_status ls_weights_bind(const ls_checkpoint *cp, const ls_config *cfg, ls_head_rule head,
@@ -222,7 +278,12 @@ ls_status ls_weights_bind(const ls_checkpoint *cp, const ls_config *cfg, ls_head
     if (!w || !used || !w->layer) {
         s = ls_fail(err, LS_ERR_MEMORY, "out of memory while binding weights");
     } else {
-        const binder b = {cp, w, used, err};
+        binder b = {cp, w, used, err, "model.", "lm_head.weight"};
+        if (cfg->nested) {
+            const bool old = ls_checkpoint_find(cp, "language_model.model." EMBED) != NULL;
+            b.body = old ? "language_model.model." : "model.language_model.";
+            b.head = old ? "language_model.lm_head.weight" : "lm_head.weight";
+        }
         w->n_layers = cfg->n_layers;
         s = bind_all(&b, cfg, head);
     }

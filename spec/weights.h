@@ -3,13 +3,19 @@
  *           model.layers.N. input_layernorm and post_attention_layernorm [D],
  *           self_attn.{q,k,v,o}_proj [H*E, D] [G*E, D] [G*E, D] [D, H*E],
  *           mlp.{gate,up,down}_proj [F, D] [F, D] [D, F]; where config.h says so
- *           self_attn.{q,k,v}_proj.bias [H*E] [G*E] [G*E], self_attn.{q,k}_norm [E]. Old rotary_emb.inv_freq tables are
- *           skipped; any other tensor is refused by name (it would be arithmetic left out).
+ *           self_attn.{q,k,v}_proj.bias [H*E] [G*E] [G*E], self_attn.{q,k}_norm [E], and with norms
+ *           behind the blocks too post_attention_layernorm is the one behind attention,
+ *           {pre,post}_feedforward_layernorm [D] those around the feed-forward. In a folder with
+ *           text_config, language_model.model. or model.language_model. stands for model., and the
+ *           image model's tensors are skipped, as are old rotary_emb.inv_freq tables; any other
+ *           tensor is refused by name (it would be arithmetic left out).
+ * Offset    norms stored less one come out as F32 with the one added, rounded once.
  * Types     F32, BF16, F16, each tensor its own.
  * Head      tied and absent: the embedding. Tied and present: equal bytes are fine, others
  *           refused. Untied and absent: refused. ls_head_rule decides where a person knows better.
  * Memory    pointers borrow the checkpoint's mapping, which has to outlive this; tensors whose
- *           bytes are not aligned to their type are copied into memory owned here.
+ *           bytes are not aligned to their type, and norms with the one added, are copied into memory
+ *           owned here.
  * Threads   read-only after bind. */
 #ifndef LS_WEIGHTS_H
 #define LS_WEIGHTS_H
@@ -32,6 +38,7 @@ typedef struct ls_vec { /* [n] */
 
 typedef struct ls_layer_weights {
     ls_vec attn_norm, ffn_norm;    /* [D] */
+    ls_vec attn_post, ffn_post;    /* [D]; data NULL without post_norms */
     ls_vec q_bias, k_bias, v_bias; /* [H*E] [G*E] [G*E]; data NULL without qkv_bias */
     ls_vec q_norm, k_norm;         /* [E] each; data NULL without qk_norm */
     ls_mat q, k, v, o;             /* [H*E, D] [G*E, D] [G*E, D] [D, H*E] */

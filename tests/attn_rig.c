@@ -8,7 +8,7 @@
 
 void ar_case_init(ar_case *c, int H, int G, int E, int T, ls_dtype t, uint32_t seed, float size) {
     const size_t n = (size_t)T * (size_t)G * (size_t)E;
-    *c = (ar_case){H, G, E, T, t, (float)(1 / sqrt((double)E)), NULL, NULL};
+    *c = (ar_case){H, G, E, T, t, (float)(1 / sqrt((double)E)), NULL, NULL, 0};
     c->k = kr_weights(n, t, seed, size);
     c->v = kr_weights(n, t, seed + 1, 1.0f);
 }
@@ -105,6 +105,7 @@ void ar_run(ls_backend *be, const ar_case *c, const ar_layout *l, ls_chunk_rule 
     ls_attn_args a = {.q = q, .k_pool = l->k, .v_pool = l->v, .kv_dtype = c->t};
     a.loc = (ls_locator){l->base, l->table,  l->table_at,   l->table_len, l->prefix,
                          l->anc,  l->ld_anc, l->block_rows, l->n_slots};
+    a.window = c->window;
     a.length = length, a.rule = rule, a.max_chunks = chunks, a.part = part, a.out = out;
     a.scale = c->scale, a.n_rows = n_rows, a.n_heads = c->H, a.n_kv = c->G, a.head_dim = c->E;
     kr_attn(be, &a);

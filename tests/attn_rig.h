@@ -10,6 +10,7 @@ typedef struct ar_case {
     ls_dtype t;
     float scale;
     void *k, *v; /* [T, G, E], logical order */
+    int window;  /* of every run; 0: none */
 } ar_case;
 
 /* A pool with the case's keys in it, and the locator arrays for up to n_rows rows. */

@@ -5,8 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const fam_names[FAM_COUNT] = {"llama3",  "llama_linear", "tinyllama", "smollm2",
-                                          "mistral", "qwen2",        "qwen3"};
+const char *const fam_names[FAM_COUNT] = {
+    "llama3", "llama_linear",   "tinyllama",    "smollm2",    "mistral",       "qwen2",
+    "qwen3",  "mistral_window", "qwen2_window", "llama_yarn", "llama_dynamic", "gemma3"};
 
 void fam_load(const char *name, fam_case *out) {
     char path[600];

@@ -6,7 +6,7 @@
 
 #include "rig.h"
 
-enum { FAM_COUNT = 7 };
+enum { FAM_COUNT = 12 };
 extern const char *const fam_names[FAM_COUNT];
 
 typedef struct fam_case {

@@ -48,6 +48,7 @@ void kr_kv_store(ls_backend *be, const ls_kv_store_args *a);
 void kr_place(ls_backend *be, const ls_rope_args *a, const ls_kv_store_args *b);
 void kr_attn(ls_backend *be, const ls_attn_args *a);
 void kr_silu_mul(ls_backend *be, const ls_silu_mul_args *a);
+void kr_gelu_mul(ls_backend *be, const ls_gelu_mul_args *a);
 void kr_gather(ls_backend *be, const ls_gather_args *a);
 void kr_stats(ls_backend *be, const ls_stats_args *a);
 void kr_probs(ls_backend *be, const ls_probs_args *a);

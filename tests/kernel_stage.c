@@ -273,6 +273,7 @@ static ls_rmsnorm_args map_rmsnorm(stage *s, ls_rmsnorm_args a) {
     a.y = WR(a.y, cells(a.n_rows, a.dim), AS_F32);
     a.x = RD(a.x, cells(a.n_rows, a.dim), 4);
     a.w = RD(a.w, a.dim, ls_dtype_bytes(a.w_dtype));
+    a.add = RD(a.add, cells(a.n_rows, a.dim), 4);
     return a;
 }
 STAGED(rmsnorm)
@@ -393,6 +394,8 @@ static ls_silu_mul_args map_silu_mul(stage *s, ls_silu_mul_args a) {
     return a;
 }
 STAGED(silu_mul)
+#define map_gelu_mul map_silu_mul
+STAGED(gelu_mul)
 
 /* The source of a gather has the rows that its indices name. */
 static ls_gather_args map_gather(stage *s, ls_gather_args a) {

@@ -27,8 +27,10 @@ static double by_double(const ar_case *c, int L, int chunk, const float *q, int 
     double *s = malloc((size_t)(L + 1) * sizeof *s), top = -INFINITY, l = 0, ds = 0, vmax = 0;
     assert_non_null(s);
     memset(out, 0, (size_t)c->E * sizeof *out);
-    const bool mma = strcmp(be->profile, "mma") == 0 && c->t == LS_BF16 && c->E % 16 == 0;
-    for (int j = 0; j < L; j++) {
+    const bool mma =
+        strcmp(be->profile, "mma") == 0 && c->t == LS_BF16 && c->E % 16 == 0 && !c->window;
+    const int first = c->window && L > c->window ? L - c->window : 0;
+    for (int j = first; j < L; j++) {
         double size = 0;
         s[j] = 0;
         for (int e = 0; e < c->E; e++) {
@@ -43,7 +45,7 @@ static double by_double(const ar_case *c, int L, int chunk, const float *q, int 
                       : (c->E / 32 + 8) * 0x1p-24 * size * (double)c->scale);
         top = fmax(top, s[j]);
     }
-    for (int j = 0; j < L; j++) {
+    for (int j = first; j < L; j++) {
         const double p = exp(s[j] - top);
         l += p;
         for (int e = 0; e < c->E; e++) {
@@ -111,6 +113,22 @@ static void grouped_heads(void **state) {
             float *q = kr_alloc((size_t)(H * E) * 4);
             kr_fill(q, (size_t)(H * E), 14, 3.0f);
             check("grouped heads", &c, L, rules[(h + 2 * w) % 4], q);
+            free(q), ar_case_free(&c);
+        }
+}
+
+static void sliding_windows(void **state) {
+    (void)state;
+    static const int windows[] = {1, 5, 64, 700, 4096};
+    for (int w = 0; w < 5; w++)
+        for (int u = 0; u < 4; u++) {
+            ar_case c;
+            const int E = u % 2 ? 24 : 64, L = 3 + 300 * w;
+            ar_case_init(&c, 4, 2, E, L, (ls_dtype)((w + u) % 3), 33, 2.0f);
+            c.window = windows[w];
+            float *q = kr_alloc((size_t)(4 * E) * 4);
+            kr_fill(q, (size_t)(4 * E), 34, 3.0f);
+            check("a window", &c, L, rules[u], q);
             free(q), ar_case_free(&c);
         }
 }
@@ -260,8 +278,9 @@ static int close_backend(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(random_rows),          cmocka_unit_test(grouped_heads),
-        cmocka_unit_test(scores_built_to_hurt), cmocka_unit_test(nan_behind_the_length),
-        cmocka_unit_test(split_cases),          cmocka_unit_test(share_of_the_last_keys)};
+        cmocka_unit_test(random_rows),           cmocka_unit_test(grouped_heads),
+        cmocka_unit_test(sliding_windows),       cmocka_unit_test(scores_built_to_hurt),
+        cmocka_unit_test(nan_behind_the_length), cmocka_unit_test(split_cases),
+        cmocka_unit_test(share_of_the_last_keys)};
     return cmocka_run_group_tests(tests, open_backend, close_backend);
 }

@@ -8,6 +8,7 @@
 
 #include "checkpoint.h"
 #include "config.h"
+#include "config_rig.h"
 #include "weights.h"
 
 /* A config belongs to weights: what the numbers alone cannot show, the tensors of rand_base do. */
@@ -98,6 +99,9 @@ static ls_status with(const char *key, const char *value, const char *generation
     return s;
 }
 
+#define YARN(more) \
+    "{\"type\":\"yarn\",\"factor\":2.0,\"original_max_position_embeddings\":128," more "}"
+
 static void test_refused_by_name(void **state) {
     (void)state;
     static const struct {
@@ -121,8 +125,18 @@ static void test_refused_by_name(void **state) {
         {"rope_scaling", "{\"type\":\"linear\",\"factor\":2.0,\"low_freq_factor\":1.0}",
          "low_freq_factor"},
         {"rope_scaling", "{\"type\":\"linear\",\"rope_type\":\"llama3\",\"factor\":2.0}", "llama3"},
-        {"rope_scaling", "{\"type\":\"dynamic\",\"factor\":2.0}", "dynamic"},
-        {"rope_scaling", "{\"type\":\"yarn\",\"factor\":2.0}", "yarn"},
+        {"rope_scaling", "{\"type\":\"dynamic\"}", "factor"},
+        {"rope_scaling",
+         "{\"type\":\"dynamic\",\"factor\":2.0,\"original_max_position_embeddings\":128}",
+         "original_max_position_embeddings"},
+        {"rope_scaling", "{\"type\":\"yarn\",\"factor\":2.0}", "original_max_position_embeddings"},
+        {"rope_scaling", YARN("\"beta_fast\":0.5"), "below beta_slow"},
+        {"rope_scaling", YARN("\"beta_slow\":\"1\""), "not a number"},
+        {"rope_scaling", YARN("\"truncate\":1"), "not true or false"},
+        {"rope_scaling", YARN("\"attention_factor\":0"), "outside"},
+        {"rope_scaling", YARN("\"mscale\":-1"), "outside"},
+        {"rope_scaling", YARN("\"long_factor\":[1]"), "long_factor"},
+        {"rope_scaling", YARN("\"partial_rotary_factor\":0.5"), "partial"},
         {"rope_scaling", "{\"rope_type\":\"longrope\",\"factor\":2.0}", "longrope"},
         {"rope_scaling", "{\"rope_type\":\"llama3\",\"factor\":8.0}", "low_freq_factor"},
         {"rope_scaling",
@@ -142,7 +156,16 @@ static void test_refused_by_name(void **state) {
         {"rope_scaling", "{\"rope_theta\":5.0}", "elsewhere"},
         {"use_mrope", "true", "not supported"},
         {"rope_scaling", "{\"rope_type\":\"default\",\"factor\":8.0}", "factor"},
-        {"rope_parameters", "{\"rope_type\":\"yarn\",\"rope_theta\":10000.0}", "yarn"},
+        {"rope_parameters", "{\"rope_type\":\"yarn\",\"rope_theta\":10000.0}", "factor"},
+        {"rope_parameters", "{\"full_attention\":{\"rope_type\":\"default\"}}", "full_attention"},
+        {"rope_local_base_freq", "10000.0", "no part of llama"},
+        {"sliding_window_pattern", "6", "no part of llama"},
+        {"query_pre_attn_scalar", "256", "no part of llama"},
+        {"hidden_activation", "\"gelu_pytorch_tanh\"", "silu is"},
+        {"use_bidirectional_attention", "true", "not supported"},
+        {"num_kv_shared_layers", "2", "not supported"},
+        {"layer_types", "[\"full_attention\"]", "1 entries for 2 layers"},
+        {"layer_types", "[\"full_attention\",\"chunked_attention\"]", "only full_attention"},
         {"rope_parameters", "{\"rope_type\":\"default\",\"rope_theta\":5.0}", "rope_theta"},
         {"rope_parameters", "{\"rope_type\":\"default\",\"partial_rotary_factor\":0.5}", "partial"},
         {"quantization_config", "{\"bits\":4}", "not supported"},
@@ -198,6 +221,9 @@ static void test_accepted(void **state) {
     } all[] = {
         {"rope_scaling", "null"},
         {"rope_scaling", "{\"rope_type\":\"default\"}"},
+        {"rope_scaling", "{\"type\":\"dynamic\",\"factor\":2.0}"},
+        {"rope_scaling", YARN("\"attention_factor\":null,\"mscale\":1,\"mscale_all_dim\":1.0")},
+        {"hidden_activation", "\"silu\""},
         {"rope_scaling", "{\"type\":\"linear\",\"factor\":2.0}"},
         {"rope_parameters", "{\"rope_type\":\"linear\",\"factor\":2,\"rope_theta\":10000.0}"},
         {"rope_parameters", "{\"rope_type\":\"default\",\"rope_theta\":10000.0}"},
@@ -234,38 +260,6 @@ static void test_accepted(void **state) {
 
 /* ---- families ---------------------------------------------------------------------------------- */
 
-/* config.json of a fixture with members replaced (a JSON null), or removed (NULL). */
-typedef struct change {
-    const char *key, *value;
-} change;
-
-static ls_status with_family(const char *name, const change *list, size_t n, ls_config *c,
-                             ls_err *err) {
-    char from[96];
-    snprintf(from, sizeof from, "fixtures/families/%s/config.json", name);
-    char *path = ls_test_path(from);
-    json_t *base = json_load_file(path, 0, NULL);
-    free(path);
-    assert_non_null(base);
-    for (size_t i = 0; i < n; i++) {
-        if (!list[i].value) {
-            json_object_del(base, list[i].key);
-            continue;
-        }
-        json_t *v = json_loads(list[i].value, JSON_DECODE_ANY, NULL);
-        assert_non_null(v);
-        json_object_set_new(base, list[i].key, v);
-    }
-    char *text = json_dumps(base, 0), *dir = ls_test_dir_make();
-    json_decref(base);
-    assert_non_null(text);
-    ls_test_write(dir, "config.json", text, strlen(text));
-    free(text);
-    ls_status s = ls_config_read(dir, c, err);
-    ls_test_dir_remove(dir);
-    return s;
-}
-
 static void test_families(void **state) {
     (void)state;
     static const struct {
@@ -280,6 +274,11 @@ static void test_families(void **state) {
         {"mistral", "mistral", LS_ROPE_PLAIN, false, false},
         {"qwen2", "qwen2", LS_ROPE_PLAIN, true, false},
         {"qwen3", "qwen3", LS_ROPE_PLAIN, false, true},
+        {"mistral_window", "mistral", LS_ROPE_YARN, false, false},
+        {"qwen2_window", "qwen2", LS_ROPE_PLAIN, true, false},
+        {"llama_yarn", "llama", LS_ROPE_YARN, false, false},
+        {"llama_dynamic", "llama", LS_ROPE_DYNAMIC, false, false},
+        {"gemma3", "gemma3", LS_ROPE_LINEAR, false, true},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         ls_config c;
@@ -306,6 +305,11 @@ static void test_families(void **state) {
                 c.rope.high == 4 && c.rope.original == 8192 && c.rope_theta == 500000);
 }
 
+#define GEMMA_ROPE(full, more)                                                                    \
+    {                                                                                             \
+        { "rope_parameters", "{\"full_attention\":{\"rope_type\":\"linear\"," full "}" more "}" } \
+    }
+
 static void test_family_refused(void **state) {
     (void)state;
     static const struct {
@@ -313,14 +317,16 @@ static void test_family_refused(void **state) {
         change change[2];
         const char *key, *says;
     } all[] = {
-        {"mistral", {{"sliding_window", "255"}}, "sliding_window", "255 keys of 256 positions"},
         {"mistral", {{"sliding_window", NULL}}, "sliding_window", "means 4096"},
         {"mistral", {{"sliding_window", "0"}}, "sliding_window", "outside"},
-        /* transformers reads no switch in this family */
         {"mistral",
-         {{"sliding_window", "64"}, {"use_sliding_window", "false"}},
-         "sliding_window",
-         "not supported"},
+         {{"sliding_window", "64"}, {"layer_types", "[\"sliding_attention\",\"full_attention\"]"}},
+         "layer_types",
+         "differs from sliding_window"},
+        {"mistral",
+         {{"layer_types", "[\"sliding_attention\",\"full_attention\"]"}},
+         "layer_types",
+         "there is none"},
         {"mistral",
          {{"architectures", "[\"LlamaForCausalLM\"]"}},
          "architectures",
@@ -328,10 +334,9 @@ static void test_family_refused(void **state) {
         {"mistral", {{"num_key_value_heads", NULL}}, "num_key_value_heads", "missing"},
         {"mistral", {{"max_position_embeddings", NULL}}, "max_position_embeddings", "missing"},
         {"mistral", {{"model_type", "\"mixtral\""}}, "model_type", "mixtral"},
-        {"qwen2",
-         {{"use_sliding_window", "true"}, {"sliding_window", "128"}},
-         "sliding_window",
-         "128"},
+        {"qwen2_window", {{"max_window_layers", NULL}}, "max_window_layers", "missing"},
+        {"qwen2_window", {{"sliding_window", "0"}}, "sliding_window", "outside"},
+        {"qwen2_window", {{"sliding_window", "\"7\""}}, "sliding_window", "not a whole number"},
         {"qwen2",
          {{"use_sliding_window", "true"}, {"sliding_window", NULL}},
          "sliding_window",
@@ -339,16 +344,45 @@ static void test_family_refused(void **state) {
         {"qwen2",
          {{"use_sliding_window", NULL}, {"sliding_window", "128"}},
          "sliding_window",
-         "128"},
+         "128 of 256 positions, and use_sliding_window is missing"},
         {"qwen2",
          {{"layer_types", "[\"full_attention\",\"sliding_attention\"]"}},
-         "layer_types",
-         "full_attention"},
-        {"qwen2",
-         {{"rope_scaling", "{\"type\":\"yarn\",\"factor\":4.0,"
-                           "\"original_max_position_embeddings\":32768}"}},
-         "rope_scaling",
-         "yarn"},
+         "layer_types[1]",
+         "there is none"},
+        {"gemma3",
+         {{"hidden_activation", "\"gelu\""}},
+         "hidden_activation",
+         "gelu_pytorch_tanh is"},
+        {"gemma3", {{"hidden_act", "\"silu\""}}, "hidden_act", "gelu_pytorch_tanh is"},
+        {"gemma3",
+         {{"final_logit_softcapping", "30.0"}},
+         "final_logit_softcapping",
+         "not supported"},
+        {"gemma3", {{"attn_logit_softcapping", "50.0"}}, "attn_logit_softcapping", "not supported"},
+        {"gemma3", {{"use_bidirectional_attention", "true"}}, "bidirectional", "not supported"},
+        {"gemma3", {{"sliding_window", "null"}}, "sliding_window", "local layers"},
+        {"gemma3", {{"sliding_window_pattern", "0"}}, "sliding_window_pattern", "outside"},
+        {"gemma3", {{"query_pre_attn_scalar", "0"}}, "query_pre_attn_scalar", "outside"},
+        {"gemma3", {{"layer_types", "[\"full_attention\"]"}}, "layer_types", "for 3 layers"},
+        {"gemma3",
+         {{"architectures", "[\"Gemma3ForSequenceClassification\"]"}},
+         "architectures",
+         "Gemma3ForCausalLM is"},
+        {"gemma3", {{"model_type", "\"gemma2\""}}, "model_type", "gemma2"},
+        {"gemma3", {{"model_type", "\"gemma3n_text\""}}, "model_type", "gemma3n_text"},
+        {"gemma3",
+         {{"rope_parameters", "{\"rope_type\":\"linear\",\"factor\":8.0}"}},
+         "rope_parameters",
+         "has no full_attention"},
+        {"gemma3", GEMMA_ROPE("\"factor\":4.0", ""), "rope_parameters",
+         "differs from rope_scaling"},
+        {"gemma3",
+         GEMMA_ROPE("\"factor\":8.0", ",\"sliding_attention\":{\"type\":\"linear\",\"factor\":8}"),
+         "rope_parameters.sliding_attention", "not supported"},
+        {"gemma3", GEMMA_ROPE("\"factor\":8.0", ",\"sliding_attention\":{\"rope_theta\":5.0}"),
+         "rope_parameters.sliding_attention", "rope_local_base_freq"},
+        {"gemma3", GEMMA_ROPE("\"factor\":8.0", ",\"chunked_attention\":{}"), "rope_parameters",
+         "chunked_attention"},
         {"qwen2", {{"use_mrope", "true"}}, "use_mrope", "not supported"},
         {"qwen2", {{"model_type", "\"qwen2_moe\""}}, "model_type", "qwen2_moe"},
         {"qwen2",
@@ -384,6 +418,9 @@ static void test_family_accepted(void **state) {
         change change[2];
     } all[] = {
         {"mistral", {{"sliding_window", "256"}}}, /* as long as the context: no key is outside */
+        {"mistral",
+         {{"sliding_window", "64"},
+          {"layer_types", "[\"sliding_attention\",\"sliding_attention\"]"}}},
         {"mistral", {{"head_dim", "16"}}},
         {"qwen2", {{"use_sliding_window", "true"}, {"sliding_window", "4096"}}},
         {"qwen2", {{"use_sliding_window", NULL}, {"sliding_window", NULL}}},

@@ -1,13 +1,14 @@
 /* Every model family: verification is decode. A row's logits are, bit for bit, those of one-row decode
- * at every width from 1 to 9, in contiguous and paged caches of f32 and bf16, beside rows of another
- * sequence, after rejected drafts, and on every instruction set. */
+ * at every width from 1 to 9 (to 16 where layers have a window), as nodes of a tree, in contiguous and
+ * paged caches of f32 and bf16, beside rows of another sequence, after rejected drafts, and on every
+ * instruction set. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "families_rig.h"
 
-#define WIDTH 9
+#define WIDTH 16
 
 static void assert_row(ls_rig *r, const ls_greedy *ref, int32_t row, int32_t pos, float *buf,
                        const char *what) {
@@ -47,6 +48,33 @@ static void verify(ls_rig *r, const ls_greedy *ref, const int32_t seq[2], int32_
     OK(ls_kv_rewind(kv, seq[0], pos, &err), &err);
 }
 
+/* A tree at pos: the right chain is nodes 0, 2, 4, each beside a wrong sibling that comes first. */
+static void tree(ls_rig *r, const ls_greedy *ref, int32_t seq, int32_t pos, const char *name,
+                 float *buf) {
+    enum { NODES = 5 };
+    static const int32_t parent[NODES] = {-1, 0, 0, 2, 2};
+    ls_err err;
+    ls_row rows[NODES];
+    int32_t depth[NODES], anc[NODES][NODES];
+    for (int32_t i = 0; i < NODES; i++) {
+        depth[i] = parent[i] < 0 ? 0 : depth[parent[i]] + 1;
+        for (int32_t d = 0; d < depth[i]; d++)
+            anc[i][d] = anc[parent[i]][d];
+        anc[i][depth[i]] = pos + i;
+        rows[i] = ls_row_chain(seq, ref->token[pos + depth[i]], pos + depth[i], true);
+        if (i % 2)
+            rows[i].token = (rows[i].token + 7 + i) % ref->n_vocab;
+        rows[i].index = pos + i;
+        rows[i].anc = anc[i];
+        rows[i].n_anc = depth[i] + 1;
+        rows[i].n_prefix = pos;
+    }
+    OK(ls_pass(r->engine, rows, NODES, &err), &err);
+    for (int32_t d = 0; d < 3; d++)
+        assert_row(r, ref, 2 * d, pos + d, buf, name);
+    OK(ls_kv_rewind(ls_engine_kv(r->engine), seq, pos, &err), &err);
+}
+
 static void all_widths(ls_rig *r, const ls_greedy *ref, const char *name) {
     ls_err err;
     int32_t seq[2];
@@ -58,10 +86,15 @@ static void all_widths(ls_rig *r, const ls_greedy *ref, const char *name) {
         OK(ls_kv_open(kv, &seq[i], &err), &err);
     OK(ls_prefill(r->engine, seq[0], ref->token, p - 1, 0, &err), &err);
     OK(ls_prefill(r->engine, seq[1], ref->token + 3, p / 2, 0, &err), &err);
-    int32_t n_checked = 0;
+    int32_t n_checked = 0, window = 0;
+    for (int32_t l = 0; l < r->model->config.n_layers; l++)
+        window = window || r->model->config.local[l];
+    const int32_t width = window ? WIDTH : 9;
     for (int32_t pos = p - 1; pos + 1 < end; pos++) {
-        for (int32_t m = 1; m <= WIDTH && pos + m < end; m++, n_checked++)
+        for (int32_t m = 1; m <= width && pos + m < end; m++, n_checked++)
             verify(r, ref, seq, pos, m, name, buf);
+        if (pos + 5 < end)
+            tree(r, ref, seq[0], pos, name, buf);
         const ls_row row = ls_row_chain(seq[0], ref->token[pos], pos, true);
         OK(ls_pass(r->engine, &row, 1, &err), &err);
         assert_row(r, ref, 0, pos, buf, name);
@@ -107,7 +140,7 @@ static void family(const char *name, ls_dtype kv) {
         }
         snprintf(what, sizeof what, "%s, %s", name, variants[i].name);
         fam_open(&r, rig_device_chosen(), &c, variants[i].cpu,
-                 (ls_engine_options){.max_rows = 16,
+                 (ls_engine_options){.max_rows = WIDTH + 2,
                                      .max_seqs = 2,
                                      .kv_dtype = kv,
                                      .block_rows = variants[i].block_rows},
@@ -132,7 +165,7 @@ static void test_bf16_cache(void **state) {
 
 /* The steps of a family have names for triage, and a watched pass has the same bits. */
 typedef struct steps {
-    int n_bias, n_norm, n_all;
+    int n_bias, n_norm, n_post, n_all;
 } steps;
 static void count(void *self, int32_t layer, const char *op, const float *data, int32_t n_rows,
                   int32_t dim) {
@@ -140,6 +173,7 @@ static void count(void *self, int32_t layer, const char *op, const float *data, 
     steps *s = self;
     s->n_all++;
     s->n_bias += layer >= 0 && strstr(op, "_bias") != NULL;
+    s->n_post += layer >= 0 && strstr(op, "_post_norm") != NULL;
     s->n_norm += layer >= 0 && (!strcmp(op, "q_norm") || !strcmp(op, "k_norm"));
 }
 static void test_watched(void **state) {
@@ -160,6 +194,7 @@ static void test_watched(void **state) {
         const int layers = r.model->config.n_layers, passes = 3; /* the prompt and two tokens */
         assert_int_equal(s.n_bias, r.model->config.qkv_bias ? 3 * layers * passes : 0);
         assert_int_equal(s.n_norm, r.model->config.qk_norm ? 2 * layers * passes : 0);
+        assert_int_equal(s.n_post, r.model->config.post_norms ? 2 * layers * passes : 0);
         assert_true(s.n_all > 10 * layers * passes);
         ls_greedy_free(&plain);
         ls_greedy_free(&watched);

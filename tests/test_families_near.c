@@ -96,6 +96,47 @@ static void other_base(ls_model *m) {
     m->config.rope_theta /= 2;
 }
 
+static void no_window(ls_model *m) {
+    assert_true(m->config.window > 0);
+    m->config.window = 0;
+}
+static void other_window(ls_model *m) {
+    m->config.window--;
+}
+static void window_in_layer_0(ls_model *m) {
+    assert_false(m->config.local[0]);
+    m->config.local[0] = true;
+}
+static void all_global(ls_model *m) {
+    memset(m->config.local, 0, sizeof m->config.local);
+}
+static void no_attention_factor(ls_model *m) {
+    assert_true(m->config.rope.attention > 1);
+    m->config.rope.attention = 1;
+}
+static void whole_pairs(ls_model *m) {
+    assert_false(m->config.rope.truncate);
+    m->config.rope.truncate = true;
+}
+static void one_theta(ls_model *m) {
+    m->config.rope_theta_local = m->config.rope_theta;
+}
+static void plain_scale(ls_model *m) {
+    m->config.query_scalar = m->config.head_dim;
+}
+static void unscaled(ls_model *m) {
+    m->config.embed_scaled = false;
+}
+static void silu(ls_model *m) {
+    m->config.gelu = false;
+}
+static void no_attn_post(ls_model *m) {
+    drop(&m->weights->layer[1].attn_post);
+}
+static void no_ffn_post(ls_model *m) {
+    drop(&m->weights->layer[2].ffn_post);
+}
+
 static void test_controls(void **state) {
     (void)state;
     static const struct {
@@ -103,12 +144,39 @@ static void test_controls(void **state) {
         void (*change)(ls_model *);
         const char *what;
     } all[] = {
-        {"llama3", plain_rope, "no scaling"},       {"llama3", linear_rope, "linear scaling"},
-        {"llama3", narrow_blend, "no blend"},       {"llama_linear", plain_rope, "no scaling"},
-        {"qwen2", no_q_bias, "no bias of queries"}, {"qwen2", no_k_bias, "no bias of keys"},
-        {"qwen2", no_v_bias, "no bias of values"},  {"qwen3", no_q_norm, "no norm of queries"},
-        {"qwen3", no_k_norm, "no norm of keys"},    {"mistral", other_base, "another theta"},
-        {"tinyllama", other_base, "another theta"}, {"smollm2", other_base, "another theta"},
+        {"llama3", plain_rope, "no scaling"},
+        {"llama3", linear_rope, "linear scaling"},
+        {"llama3", narrow_blend, "no blend"},
+        {"llama_linear", plain_rope, "no scaling"},
+        {"qwen2", no_q_bias, "no bias of queries"},
+        {"qwen2", no_k_bias, "no bias of keys"},
+        {"qwen2", no_v_bias, "no bias of values"},
+        {"qwen3", no_q_norm, "no norm of queries"},
+        {"qwen3", no_k_norm, "no norm of keys"},
+        {"mistral", other_base, "another theta"},
+        {"tinyllama", other_base, "another theta"},
+        {"smollm2", other_base, "another theta"},
+        {"mistral_window", no_window, "no window"},
+        {"mistral_window", other_window, "a key less"},
+        {"mistral_window", plain_rope, "no scaling"},
+        {"mistral_window", linear_rope, "linear scaling"},
+        {"mistral_window", no_attention_factor, "no attention factor"},
+        {"qwen2_window", no_window, "no window"},
+        {"qwen2_window", window_in_layer_0, "a window in layer 0"},
+        {"llama_yarn", plain_rope, "no scaling"},
+        {"llama_yarn", whole_pairs, "edges on whole pairs"},
+        {"llama_yarn", no_attention_factor, "no attention factor"},
+        {"llama_dynamic", linear_rope, "linear scaling"},
+        {"gemma3", no_window, "no window"},
+        {"gemma3", other_window, "a key less"},
+        {"gemma3", all_global, "all layers global"},
+        {"gemma3", plain_rope, "no scaling"},
+        {"gemma3", one_theta, "one theta"},
+        {"gemma3", plain_scale, "scores by the width"},
+        {"gemma3", unscaled, "embeddings unscaled"},
+        {"gemma3", silu, "SiLU"},
+        {"gemma3", no_attn_post, "no norm of attention"},
+        {"gemma3", no_ffn_post, "no norm of the rest"},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         fam_case c;

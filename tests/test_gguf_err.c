@@ -392,15 +392,25 @@ static void test_keys(void **state) {
         double v;
         const char *text, *needle; /* needle NULL: fine */
     } all[] = {
-        {"llama.rope.scaling.type", 's', 0, "linear", "changes the arithmetic"},
-        {"llama.rope.scaling.type", 's', 0, "yarn", "only absent or none"},
+        {"llama.rope.scaling.type", 's', 0, "longrope", "none, linear and yarn are"},
+        {"llama.rope.scaling.type", 'u', 1, NULL, "is no string"},
         {"llama.rope.scaling.type", 's', 0, "none", NULL},
-        {"llama.rope.scaling.factor", 'f', 8, NULL, "changes the arithmetic"},
+        {"llama.rope.scaling.factor", 'f', 8, NULL, NULL},
+        {"llama.rope.scaling.factor", 'f', 0.5, NULL, "is 0.5; 1 to"},
+        {"llama.rope.scaling.factor", 's', 0, "8", "a number was expected"},
         {"llama.rope.scaling.factor", 'f', 1, NULL, NULL},
-        {"llama.rope.scale_linear", 'f', 2, NULL, "only absent or 1"},
+        {"llama.rope.scale_linear", 'f', 2, NULL, NULL},
+        {"llama.rope.scale_linear", 'f', 0, NULL, "is 0; 1 to"},
         {"llama.rope.scaling.attn_factor", 'f', 0.5, NULL, "only absent or 1"},
         {"llama.rope.scaling.original_context_length", 'u', 8192, NULL, NULL},
-        {"llama.rope.scaling.yarn_ext_factor", 'f', 1, NULL, "does not know the key"},
+        {"llama.rope.scaling.yarn_ext_factor", 'f', 1, NULL, NULL},
+        {"llama.rope.scaling.yarn_ext_factor", 'f', 0, NULL, "only absent or 1"},
+        {"llama.rope.scaling.yarn_attn_factor", 'f', 2, NULL, "only absent or 1"},
+        {"llama.rope.scaling.yarn_log_multiplier", 'f', 1, NULL, "does not know the key"},
+        {"llama.rope.freq_base_swa", 'f', 10000, NULL, "does not know the key"},
+        {"llama.attention.sliding_window_pattern", 'u', 6, NULL, "does not know the key"},
+        {"llama.final_logit_softcapping", 'f', 30, NULL, "only absent or 0"},
+        {"llama.attn_logit_softcapping", 'f', 50, NULL, "only absent or 0"},
         {"llama.rope.dimension_count", 'u', 4, NULL, NULL},
         {"llama.rope.dimension_count", 'u', 2, NULL, "partial rotation"},
         {"llama.rope.freq_base", 'f', 0.5, NULL, "is 0.5"},
@@ -408,7 +418,8 @@ static void test_keys(void **state) {
         {"llama.rope.freq_base", 'f', 500000, NULL, NULL},
         {"llama.attention.value_length", 'u', 4, NULL, NULL},
         {"llama.attention.value_length", 'u', 8, NULL, "different widths"},
-        {"llama.attention.sliding_window", 'u', 4096, NULL, "only absent or 0"},
+        {"llama.attention.sliding_window", 'u', 4096, NULL, NULL},
+        {"llama.attention.sliding_window", 's', 0, "5", "a whole number"},
         {"llama.attention.sliding_window", 'u', 0, NULL, NULL},
         {"llama.attention.causal", 'b', 0, NULL, "only absent or true"},
         {"llama.attention.causal", 'b', 1, NULL, NULL},
@@ -508,9 +519,24 @@ static void test_odd_tensors(void **state) {
     (void)state;
     ls_gguf_made m = {0};
     static const uint64_t wide[2] = {32, 1};
+    static const float zero[2] = {1, 0};
+    static const uint64_t one[1] = {1};
     gguf_llama(&m, NULL, 1);
     gguf_tensor(&m, "rope_freqs.weight", 1, two, 0, pair, sizeof pair);
-    refuse(&m, true, "rope_freqs.weight", "rope scaling by a table");
+    accept(&m, true);
+    gguf_llama(&m, NULL, 1);
+    gguf_tensor(&m, "rope_freqs.weight", 1, two, 0, zero, sizeof zero);
+    refuse(&m, true, "rope_freqs.weight", "factor 1 is 0");
+    gguf_llama(&m, NULL, 1);
+    gguf_tensor(&m, "rope_freqs.weight", 1, one, 0, pair, sizeof *pair);
+    refuse(&m, true, "rope_freqs.weight", "no F32 vector of 2");
+    gguf_llama(&m, NULL, 1);
+    gguf_tensor(&m, "rope_freqs.weight", 1, two, 1, pair, 4);
+    refuse(&m, true, "rope_freqs.weight", "no F32 vector of 2");
+    gguf_llama(&m, NULL, 1);
+    gguf_key_f32(&m, "llama.rope.scaling.factor", 2);
+    gguf_tensor(&m, "rope_freqs.weight", 1, two, 0, pair, sizeof pair);
+    refuse(&m, true, "rope_freqs.weight", "beside other rope scaling");
     gguf_llama(&m, NULL, 1);
     gguf_tensor(&m, "blk.0.attn_q.bias", 1, two, 0, pair, sizeof pair);
     refuse(&m, true, "blk.0.attn_q.bias", "has no place in the model");

@@ -1,4 +1,4 @@
-/* N-EXP and N-LOG against libm in double, over a dense sweep of the floats: every sixteenth of all
+/* N-EXP, N-LOG and N-GELU against libm in double, over a dense sweep of the floats: every sixteenth of all
  * bit patterns, with a phase that moves, and every float of the ranges that matter most. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -78,6 +78,51 @@ static void log_near(void **state) {
     print_message("log: at most %.3f ulp\n", e);
 }
 
+/* gelu(x) in units of 2^-24 of its value, over the bound of N-GELU: (5 + (1 - s)(2 + 3.5 |t|)). */
+static double gelu_sweep(uint64_t first, uint64_t last, uint32_t step) {
+    static float x[BATCH], one[BATCH], y[BATCH];
+    const double c = 2 * sqrt(2 / acos(-1));
+    double worst = 0;
+    for (int i = 0; i < BATCH; i++)
+        one[i] = 1.0f;
+    for (uint64_t u = first; u <= last;) {
+        int n = 0;
+        for (; n < BATCH && u <= last; n++, u += step)
+            x[n] = of_bits((uint32_t)u + (uint32_t)(u / 977 % step));
+        const ls_gelu_mul_args a = {x, one, y, 1, n};
+        bodies->gelu_mul(&a, 0, 1);
+        for (int i = 0; i < n; i++) {
+            const double in = (double)x[i], t = c * (in + 0.044715 * in * in * in);
+            if (isnan(in) || in == -INFINITY) {
+                assert_true(isnan(y[i]));
+                continue;
+            }
+            if (t < -87) { /* the result is below 2^-120, and comes out so or as a zero */
+                if (!(y[i] <= 0 && y[i] > -0x1p-118f))
+                    fail_msg("gelu(%a) = %a", in, (double)y[i]);
+                continue;
+            }
+            const double want = in / (1 + exp(-t));
+            const double bound = (5 + (2 + 3.5 * fabs(t)) / (1 + exp(t))) * 0x1p-24 * fabs(want);
+            const double off = fabs((double)y[i] - want);
+            if (!(off <= bound + 0x1p-149) && !(in == INFINITY && y[i] == INFINITY))
+                fail_msg("gelu(%a) = %a, should be %a: %.3f bounds", in, (double)y[i], want,
+                         off / bound);
+            if (fabs(want) > 0x1p-100 && in < INFINITY)
+                worst = fmax(worst, off / bound);
+        }
+    }
+    return worst;
+}
+
+static void gelu_near(void **state) {
+    (void)state;
+    double e = gelu_sweep(0, 0xffffffffu, 61);
+    e = fmax(e, gelu_sweep(0x3a000000u, 0x41800000u, 7)); /* 2^-11 to 16 */
+    e = fmax(e, gelu_sweep(0xba000000u, 0xc1800000u, 7)); /* and below 0 */
+    print_message("gelu: at most %.3f of its bound\n", e);
+}
+
 static void ends(void **state) {
     (void)state;
     const float x[8] = {0.0f, -0.0f, -INFINITY, INFINITY, NAN, 1.0f, -104.0f, 89.0f};
@@ -117,7 +162,7 @@ static int pick(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(exp_near), cmocka_unit_test(log_near),
-                                       cmocka_unit_test(ends),
+                                       cmocka_unit_test(gelu_near), cmocka_unit_test(ends),
                                        cmocka_unit_test(exp_is_nearly_monotone)};
     return cmocka_run_group_tests(tests, pick, NULL);
 }

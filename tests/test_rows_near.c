@@ -26,7 +26,7 @@ static void rmsnorm_near(void **state) {
             kr_fill(x, (size_t)(D * R), 22, 4.0f);
             for (int k = 0; k < D; k++)
                 x[2 * D + k] *= 1e-12f; /* a row so small that eps decides */
-            ls_rmsnorm_args a = {x, w, dtypes[d], y, 1e-5f, R, D};
+            ls_rmsnorm_args a = {x, w, dtypes[d], y, 1e-5f, R, D, NULL};
             kr_rmsnorm(be, &a);
             kr_sync(be);
             const double steps = (22 + (D + 511) / 512 + 3) / 2.0 + 3;
@@ -42,7 +42,19 @@ static void rmsnorm_near(void **state) {
                             steps * 0x1p-24 * fabs(want) + 0x1p-149);
                 }
             }
-            free(x), free(y), free(w);
+            /* with a residual: one rounding more, in place */
+            float *z = kr_alloc((size_t)(D * R) * sizeof *z);
+            kr_fill(z, (size_t)(D * R), 23, 4.0f);
+            float *sum = kr_alloc((size_t)(D * R) * sizeof *sum);
+            memcpy(sum, z, (size_t)(D * R) * sizeof *sum);
+            a.y = sum, a.add = sum;
+            kr_rmsnorm(be, &a);
+            kr_sync(be);
+            for (int k = 0; k < D * R; k++) {
+                const double want = (double)y[k] + (double)z[k];
+                kr_near("rmsnorm and residual", (double)sum[k], want, 0x1p-24 * fabs(want));
+            }
+            free(x), free(y), free(z), free(sum), free(w);
         }
 }
 
@@ -133,6 +145,33 @@ static void silu_near(void **state) {
     kr_same("silu in place", g, kept, 202, (size_t)F);
 }
 
+/* Errors of N-GELU: t by 3.5 roundings, exp by an ulp, then sum, quotient and product. */
+static void gelu_near(void **state) {
+    (void)state;
+    const int F = 101, R = 2;
+    float g[202], u[202], h[202];
+    kr_fill(g, 202, 43, 9.0f);
+    kr_fill(u, 202, 44, 3.0f);
+    g[7] = 0.0f, g[8] = -200.0f, g[9] = 200.0f, g[10] = -11.5f, g[11] = -0.0f, g[12] = 1e30f;
+    g[13] = -1e30f, g[14] = 1e-30f;
+    ls_gelu_mul_args a = {g, u, h, R, F};
+    kr_gelu_mul(be, &a);
+    kr_sync(be);
+    for (int i = 0; i < F * R; i++) {
+        const double x = (double)g[i];
+        const double inner = sqrt(2 / acos(-1)) * (x + 0.044715 * x * x * x);
+        const double want = x / (1 + exp(-2 * inner)) * (double)u[i];
+        const double slope = (2 + 3.5 * fabs(2 * inner)) / (1 + exp(2 * inner));
+        kr_near("gelu", (double)h[i], want,
+                (5 + (slope < 1e4 ? slope : 1e4)) * 0x1p-24 * fabs(want) + 0x1p-122);
+    }
+    a.h = g; /* in place */
+    float kept[202];
+    memcpy(kept, h, sizeof h);
+    kr_gelu_mul(be, &a);
+    kr_same("gelu in place", g, kept, 202, (size_t)F);
+}
+
 static void embed_exact(void **state) {
     (void)state;
     const int D = 45, V = 9;
@@ -140,7 +179,7 @@ static void embed_exact(void **state) {
     for (size_t d = 0; d < 3; d++) {
         void *table = kr_weights((size_t)(D * V), dtypes[d], 51, 1.0f);
         float x[4 * 45];
-        ls_embed_args a = {{table, dtypes[d], V, D}, token, x, 4};
+        ls_embed_args a = {{table, dtypes[d], V, D}, token, x, 4, 0};
         kr_embed(be, &a);
         kr_sync(be);
         for (int r = 0; r < 4; r++)
@@ -149,6 +188,16 @@ static void embed_exact(void **state) {
                 const double want =
                     known ? kr_value(table, (size_t)(token[r] * D + k), dtypes[d]) : 0;
                 kr_near("embed", (double)x[r * D + k], want, 0.0);
+            }
+        a.scale = 25.25f;
+        kr_embed(be, &a);
+        kr_sync(be);
+        for (int r = 0; r < 4; r++)
+            for (int k = 0; k < D; k++) {
+                const int known = token[r] >= 0 && token[r] < V;
+                const double want =
+                    known ? 25.25 * kr_value(table, (size_t)(token[r] * D + k), dtypes[d]) : 0;
+                kr_near("scaled embed", (double)x[r * D + k], want, 0x1p-24 * fabs(want));
             }
         free(table);
     }
@@ -225,7 +274,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rmsnorm_near),    cmocka_unit_test(bias_near),
         cmocka_unit_test(rope_near),       cmocka_unit_test(silu_near),
-        cmocka_unit_test(embed_exact),     cmocka_unit_test(kv_store_rounds),
-        cmocka_unit_test(kv_store_outside)};
+        cmocka_unit_test(gelu_near),       cmocka_unit_test(embed_exact),
+        cmocka_unit_test(kv_store_rounds), cmocka_unit_test(kv_store_outside)};
     return cmocka_run_group_tests(tests, open_backend, close_backend);
 }

@@ -154,7 +154,7 @@ static void refusals(void **state) {
     /* nothing to do is no error */
     lin.w.dtype = LS_F32, lin.n_rows = 0;
     be->linear(be, &lin);
-    ls_embed_args none = {{x, LS_F32, 1, 1}, NULL, x, 0};
+    ls_embed_args none = {{x, LS_F32, 1, 1}, NULL, x, 0, 0};
     be->embed(be, &none);
     assert_int_equal(be->sync(be, &err), LS_OK);
     ls_backend_destroy(be);

@@ -50,16 +50,22 @@ static void rows_of_width(int D) {
     const int32_t index[5] = {4, 0, 3, 3, 1};
     for (int d = 0; d < 3; d++) {
         void *w = kr_weights((size_t)(7 * D), dtypes[d], 3, 1.0f);
-        ls_rmsnorm_args norm = {x, w, dtypes[d], NULL, 1e-6f, R, D};
+        ls_rmsnorm_args norm = {x, w, dtypes[d], NULL, 1e-6f, R, D, NULL};
         EACH(rmsnorm, norm, norm.y = out[b]) compare("rmsnorm", n, (size_t)D);
-        ls_embed_args embed = {{w, dtypes[d], 7, D}, index, NULL, R};
+        norm.add = u;
+        EACH(rmsnorm, norm, norm.y = out[b]) compare("rmsnorm, residual", n, (size_t)D);
+        ls_embed_args embed = {{w, dtypes[d], 7, D}, index, NULL, R, 0};
         EACH(embed, embed, embed.x = out[b]) compare("embed", n, (size_t)D);
+        embed.scale = 33.94f;
+        EACH(embed, embed, embed.x = out[b]) compare("scaled embed", n, (size_t)D);
         ls_linear_args lin = {{w, dtypes[d], 7, D}, x, NULL, NULL, R};
         EACH(linear, lin, lin.y = out[b]) compare("linear", (size_t)(7 * R), 7);
         free(w);
     }
     ls_silu_mul_args silu = {x, u, NULL, R, D};
     EACH(silu_mul, silu, silu.h = out[b]) compare("silu_mul", n, (size_t)D);
+    ls_gelu_mul_args gelu = {x, u, NULL, R, D};
+    EACH(gelu_mul, gelu, gelu.h = out[b]) compare("gelu_mul", n, (size_t)D);
     ls_gather_args gather = {x, index, NULL, R, D};
     EACH(gather, gather, gather.y = out[b]) compare("gather", n, (size_t)D);
     free(x), free(u);
