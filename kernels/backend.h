@@ -17,7 +17,7 @@
 
 /* ---- linear (N-LIN) -------------------------------------------------------------------------- */
 
-typedef struct ls_mat { /* weights [n_out, n_in] */
+typedef struct ls_mat { /* weights [n_out, n_in]; packed types: n_in is whole blocks */
     const void *data;
     ls_dtype dtype;
     int32_t n_out, n_in;

@@ -25,11 +25,21 @@ static inline LS_CHECK_UNUSED int ls_known_dtype(ls_dtype t) {
     return t == LS_F32 || t == LS_BF16 || t == LS_F16;
 }
 
-LS_CHECK_FN ls_check_linear(const ls_linear_args *a, ls_err *err) {
-    LS_REFUSE(a->w.n_in < 1 || a->w.n_out < 0 || a->n_rows < 0 || !ls_known_dtype(a->w.dtype),
-              "linear: weights [%d, %d] for %d rows", (int)a->w.n_out, (int)a->w.n_in,
-              (int)a->n_rows);
+/* Matrices may be packed as well: then a row is whole blocks. */
+LS_CHECK_FN ls_check_mat(const ls_mat *m, ls_err *err) {
+    const int packed = m->dtype == LS_Q8_0 || m->dtype == LS_Q4_K;
+    LS_REFUSE(m->n_in < 1 || m->n_out < 0 || !(packed || ls_known_dtype(m->dtype)),
+              "weights [%d, %d]", (int)m->n_out, (int)m->n_in);
+    LS_REFUSE(m->n_in % (int32_t)ls_dtype_block(m->dtype) != 0,
+              "weights [%d, %d]: rows of %s are multiples of %d", (int)m->n_out, (int)m->n_in,
+              ls_dtype_name(m->dtype), (int)ls_dtype_block(m->dtype));
     return LS_OK;
+}
+
+LS_CHECK_FN ls_check_linear(const ls_linear_args *a, ls_err *err) {
+    LS_REFUSE(a->n_rows < 0, "linear: %d rows", (int)a->n_rows);
+    const ls_status s = ls_check_mat(&a->w, err);
+    return s == LS_OK ? s : ls_fail_in(err, s, "linear");
 }
 
 LS_CHECK_FN ls_check_linears(int32_t n, ls_err *err) {
@@ -38,10 +48,9 @@ LS_CHECK_FN ls_check_linears(int32_t n, ls_err *err) {
 }
 
 LS_CHECK_FN ls_check_embed(const ls_embed_args *a, ls_err *err) {
-    LS_REFUSE(a->table.n_in < 1 || a->n_rows < 0 || !ls_known_dtype(a->table.dtype),
-              "embed: table [%d, %d] for %d rows", (int)a->table.n_out, (int)a->table.n_in,
-              (int)a->n_rows);
-    return LS_OK;
+    LS_REFUSE(a->n_rows < 0, "embed: %d rows", (int)a->n_rows);
+    const ls_status s = ls_check_mat(&a->table, err);
+    return s == LS_OK ? s : ls_fail_in(err, s, "embed");
 }
 
 LS_CHECK_FN ls_check_rmsnorm(const ls_rmsnorm_args *a, ls_err *err) {

@@ -12,7 +12,7 @@
 #include "stats.body.h"
 
 static void run_linear(const ls_linear_args *a, int n0, int n1) {
-    const int64_t row = (int64_t)a->w.n_in * (int64_t)ls_dtype_bytes(a->w.dtype);
+    const int64_t row = (int64_t)ls_dtype_span(a->w.dtype, (size_t)a->w.n_in);
     const int units = (int)(LS_LINEAR_BYTES / row) / LS_LINEAR_UNIT;
     const int block = (units > 0 ? units : 1) * LS_LINEAR_UNIT;
     for (int n = n0; n < n1; n += block)

@@ -4,7 +4,7 @@
  *             cuda_rows.cu     bodies whose warps do not wait for each other: a row in many blocks
  *             cuda_bodies.cu   bodies of one block: norms, attention, statistics, verdicts
  *             cuda_cluster.cu  statistics again, a row over several blocks
- *             cuda_linear.cu   the linear of profile ieee
+ *             cuda_linear.cu   the linear of profile ieee (packed: cuda_linear_packed.h)
  *             cuda_read.cu     the plain read
  *             cuda_none.c      ls_cuda_create of a build without CUDA
  * Profiles    `ieee` is what ls_cuda_*_install put into the table. LS_HAVE_MMA and LS_HAVE_CUBLAS

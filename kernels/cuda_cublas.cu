@@ -21,6 +21,7 @@ typedef struct cublas_profile {
     void *workspace, *x;
     size_t x_bytes;
     ls_status (*plain_mat)(ls_backend *, const ls_mat *, ls_mat *, ls_err *);
+    void (*plain_linear)(ls_backend *, const ls_linear_args *); /* of packed weights */
     cublasStatus_t (*destroy)(cublasHandle_t);
     cublasStatus_t (*gemm)(cublasHandle_t, cublasOperation_t, cublasOperation_t, int, int, int,
                            const void *, const void *, cudaDataType, int, const void *,
@@ -37,6 +38,10 @@ __global__ void ls_round_kernel(const float *x, uint16_t *to, size_t n, ls_dtype
 static void linear(ls_backend *be, const ls_linear_args *a) {
     LS_CUDA_BEGIN(be, ls_check_linear(a, &why_));
     cublas_profile *p = (cublas_profile *)cuda->profile_data;
+    if (ls_dtype_block(a->w.dtype) > 1) {
+        p->plain_linear(be, a);
+        return;
+    }
     ls_err why;
     const int N = a->w.n_out, K = a->w.n_in, R = a->n_rows;
     if (N == 0 || R == 0)
@@ -152,6 +157,7 @@ ls_status ls_cublas_install(cuda_backend *cuda, ls_err *err) {
     cuda->profile_free = profile_free;
     LS_TRY(open_library(p, cuda, err));
     p->plain_mat = cuda->be.mat;
+    p->plain_linear = cuda->be.linear;
     cuda->be.profile = "cublas";
     cuda->be.linear = linear;
     cuda->be.linears = linears;

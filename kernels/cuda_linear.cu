@@ -4,10 +4,12 @@
  *          order, the first one starting the sum, `add` last. Which warp computed a segment, N, M
  *          and the groups are in no result.
  * Rows     M up to 8; more rows are more blocks, neighbours of those with the same weights.
+ * Packed   weights in blocks have segments of their own (cuda_linear_packed.h).
  * Launch   up to LS_LINEARS linears of the same type at once. */
 #include "linear.body.h"
 
 #include "cuda.h"
+#include "cuda_linear_packed.h"
 
 #define ROWS 8  /* M at most */
 #define SUMS 64 /* segment sums of a group that block memory holds: then they are added up */
@@ -64,6 +66,10 @@ static __device__ __forceinline__ void segment_sums(const ls_linear_args *a, int
                                                     int r0, int s, float *to, int n_sums) {
     float sum[N * M + 7];
     const int k0 = s * LS_SEGMENT;
+    if constexpr (T == LS_Q8_0 || T == LS_Q4_K) {
+        packed_sums<N, M, T>(a, n0, step, r0, k0, ls_min_i(a->w.n_in, k0 + LS_SEGMENT), to, n_sums);
+        return;
+    }
     if (k0 + LS_SEGMENT <= a->w.n_in)
         whole_segment<N, M, T, STEPS_OF(M)>(a, n0, step, r0, k0, sum);
     else
@@ -175,16 +181,27 @@ static void launch(cuda_backend *cuda, const ls_linear_args *a, int n, int r0, i
         return;
     const linear_kernel kernel = a[0].w.dtype == LS_F32    ? kernel_of<LS_F32>(m)
                                  : a[0].w.dtype == LS_BF16 ? kernel_of<LS_BF16>(m)
-                                                           : kernel_of<LS_F16>(m);
+                                 : a[0].w.dtype == LS_F16  ? kernel_of<LS_F16>(m)
+                                 : a[0].w.dtype == LS_Q8_0 ? kernel_of<LS_Q8_0>(m)
+                                                           : kernel_of<LS_Q4_K>(m);
     kernel<<<(unsigned)p.first[n] * (unsigned)row_tiles, (unsigned)threads, 0, cuda->stream>>>(p);
     cuda_launched(cuda, "linear");
+}
+
+static ls_status check_linear(const ls_linear_args *a, ls_err *err) {
+    LS_TRY(ls_check_linear(a, err));
+    LS_REFUSE(
+        ls_dtype_block(a->w.dtype) > 1 &&
+            (((uintptr_t)a->x | (a->w.dtype == LS_Q4_K ? (uintptr_t)a->w.data : 0)) & 15) != 0,
+        "linear: rows for packed weights, and blocks of q4_k, begin at multiples of 16 bytes");
+    return LS_OK;
 }
 
 static void ls_linears_cuda(ls_backend *be, const ls_linear_args *a, int32_t n) {
     LS_CUDA_BEGIN(be, ls_check_linears(n, &why_));
     for (int32_t i = 0; i < n; i++) {
         ls_err why;
-        if (ls_check_linear(&a[i], &why) != LS_OK) {
+        if (check_linear(&a[i], &why) != LS_OK) {
             cuda_keep(cuda, &why);
             return;
         }

@@ -209,12 +209,11 @@ static void cuda_weights_free(ls_backend *be, const void *w) {
 
 /* ieee reads weights as the file has them */
 static ls_status cuda_mat(ls_backend *be, const ls_mat *host, ls_mat *dev, ls_err *err) {
-    if (host->n_out < 0 || host->n_in < 1 || !ls_known_dtype(host->dtype))
-        return ls_fail(err, LS_ERR_SHAPE, "weights [%d, %d]", (int)host->n_out, (int)host->n_in);
     const void *data = NULL;
+    LS_TRY(ls_check_mat(host, err));
     LS_TRY(cuda_weights(be, host->data,
-                        (size_t)host->n_out * (size_t)host->n_in * ls_dtype_bytes(host->dtype),
-                        &data, err));
+                        (size_t)host->n_out * ls_dtype_span(host->dtype, (size_t)host->n_in), &data,
+                        err));
     *dev = *host;
     dev->data = data;
     return LS_OK;

@@ -10,6 +10,7 @@
 #define LS_LINEAR_BODY_H
 
 #include "backend.h"
+#include "linear_packed.body.h"
 #include "tile.h"
 
 /* Rows of the next tile when `left` rows are left. */
@@ -80,8 +81,11 @@ LS_FN void ls_linear_tile(const ls_linear_args *a, int n0, int step, int r0, con
     float total[2][LS_LINEAR_TILE] = {{0}}, sum[LS_LINEAR_TILE + 7]; /* sums come in groups of 8 */
     for (int k0 = 0; k0 < a->w.n_in; k0 += LS_SEGMENT)
         for (int h = 0; h < H; h++) {
-            ls_linear_segment(a, n0, step, r0 + h * MH, k0, ls_min_i(a->w.n_in, k0 + LS_SEGMENT), N,
-                              MH, P, t, sum);
+            const int k1 = ls_min_i(a->w.n_in, k0 + LS_SEGMENT);
+            if (ls_dtype_block(t) > 1)
+                ls_linear_segment_packed(a, n0, step, r0 + h * MH, k0, k1, N, MH, P, t, sum);
+            else
+                ls_linear_segment(a, n0, step, r0 + h * MH, k0, k1, N, MH, P, t, sum);
             float *y = total[h];
             LS_UNROLLED (i, N * MH)
                 y[i] = k0 == 0 ? sum[i] : y[i] + sum[i];
@@ -118,13 +122,19 @@ LS_FN void ls_linear_rows(const ls_linear_args *a, int n0, int n1, int r, const 
     LS_LINEAR_INSTANCE(M, N, P, LS_F32)                                             \
     LS_LINEAR_INSTANCE(M, N, P, LS_BF16)                                            \
     LS_LINEAR_INSTANCE(M, N, P, LS_F16)                                             \
+    LS_LINEAR_INSTANCE(M, N, P, LS_Q8_0)                                            \
+    LS_LINEAR_INSTANCE(M, N, P, LS_Q4_K)                                            \
     LS_FN void ls_linear_rows_##M(const ls_linear_args *a, int n0, int n1, int r) { \
         if (a->w.dtype == LS_F32)                                                   \
             ls_linear_rows_##M##_LS_F32(a, n0, n1, r);                              \
         else if (a->w.dtype == LS_BF16)                                             \
             ls_linear_rows_##M##_LS_BF16(a, n0, n1, r);                             \
-        else                                                                        \
+        else if (a->w.dtype == LS_F16)                                              \
             ls_linear_rows_##M##_LS_F16(a, n0, n1, r);                              \
+        else if (a->w.dtype == LS_Q8_0)                                             \
+            ls_linear_rows_##M##_LS_Q8_0(a, n0, n1, r);                             \
+        else                                                                        \
+            ls_linear_rows_##M##_LS_Q4_K(a, n0, n1, r);                             \
     }
 LS_LINEAR_TILES(LS_LINEAR_INSTANCES)
 

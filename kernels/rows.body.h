@@ -1,6 +1,6 @@
 /* rows.body.h - bodies that move one row: embedding, gather, the store into the cache, the bias of a
  * linear, SiLU(gate) * up and GELU(gate) * up.
- * N-EMB   widening is exact; a scale is one product more. A token outside the table gives a row of
+ * N-EMB   widening is exact (N-PACK: one rounding); a scale is one product more. A token outside the table gives a row of
  *         zeros.
  * N-KV    rounded to the cache's type, nearest even. A slot outside the pool stores nothing.
  * N-BIAS  one addition an element, the bias widened exactly.
@@ -22,7 +22,11 @@ LS_FN void ls_body_embed(const ls_embed_args *a, int r) {
     LS_WARPS (i, ls_ceil_div(D, LS_LANES)) {
         const int k = i * LS_LANES;
         const size_t at = known ? (size_t)token * (size_t)D + (size_t)k : 0;
-        lane_f32 v = lane_load_n(a->table.data, at, known ? D - k : 0, a->table.dtype);
+        lane_f32 v;
+        if (known && ls_dtype_block(a->table.dtype) > 1) /* D is whole blocks */
+            v = lane_load_packed(a->table.data, at, a->table.dtype);
+        else
+            v = lane_load_n(a->table.data, at, known ? D - k : 0, a->table.dtype);
         if (a->scale != 0.0f)
             v = lane_mul(v, lane_set(a->scale));
         lane_store_n(x + k, D - k, v);

@@ -17,13 +17,28 @@
 #define LS_SHARED_FN static inline
 #endif
 
-typedef enum ls_dtype { LS_F32 = 0, LS_BF16 = 1, LS_F16 = 2 } ls_dtype;
+/* Q8_0 and Q4_K are packed: blocks of elements that share their scales (packed.h). Matrices alone
+ * are stored so, whole blocks a row. */
+typedef enum ls_dtype { LS_F32 = 0, LS_BF16 = 1, LS_F16 = 2, LS_Q8_0 = 3, LS_Q4_K = 4 } ls_dtype;
 
+/* Elements of a block; 1: each element lies alone. */
+LS_SHARED_FN size_t ls_dtype_block(ls_dtype t) {
+    return t == LS_Q8_0 ? 32 : t == LS_Q4_K ? 256 : 1;
+}
+/* Bytes of a block. */
 LS_SHARED_FN size_t ls_dtype_bytes(ls_dtype t) {
-    return t == LS_F32 ? 4 : 2;
+    return t == LS_F32 ? 4 : t == LS_Q8_0 ? 34 : t == LS_Q4_K ? 144 : 2;
+}
+/* Bytes of n elements, a multiple of the block. */
+LS_SHARED_FN size_t ls_dtype_span(ls_dtype t, size_t n) {
+    return n / ls_dtype_block(t) * ls_dtype_bytes(t);
 }
 static inline const char *ls_dtype_name(ls_dtype t) {
-    return t == LS_F32 ? "f32" : t == LS_BF16 ? "bf16" : "f16";
+    return t == LS_F32    ? "f32"
+           : t == LS_BF16 ? "bf16"
+           : t == LS_F16  ? "f16"
+           : t == LS_Q8_0 ? "q8_0"
+                          : "q4_k";
 }
 
 #define LS_HEAD_DIM_MAX 256 /* head widths are even and at most this */

@@ -14,6 +14,7 @@
  *             of a warp, LS_WARP0 runs in one warp, LS_LANE0 in one lane. What crosses a
  *             LS_BARRIER (LS_WARP_SYNC inside one warp) lives in block memory. On the CPU a block
  *             is one thread: loops, and nothing to wait for.
+ * Packed      weights in blocks (packed.h) have loads of their own, a warp's 32 elements at a time.
  * Numerics    each operation is one correctly rounded IEEE operation, denormals kept, never
  *             contracted. part_max(a, b) is (a > b ? a : b): the second where either is a NaN or
  *             both are zeros. Loads of fewer lanes than 32 give +0 in the others. */
@@ -39,6 +40,8 @@
 #else
 #include "tile_plain.h"
 #endif
+
+#include "packed.h"
 
 #define LS_PART_LANES (LS_LANES / LS_PARTS)
 #define LS_UNROLLED(i, n) LS_UNROLL for (int i = 0; i < (n); i++)
@@ -97,6 +100,32 @@ LS_FN lane_f32 lane_load_n(const void *p, size_t at, int n, ls_dtype t) {
     lane_f32 r;
     LS_FOR_PARTS (i)
         r.p[i] = n >= LS_LANES ? part_load(p, at, t, i) : part_load_n(p, at, n, t, i);
+    return r;
+}
+#ifndef ls_q4_k_scales
+/* Scales, then minima, of the 8 parts of a block of Q4_K. */
+LS_FN void ls_q4_k_scales(const uint8_t *block, float out[16]) {
+    for (int i = 0; i < 8; i++) {
+        const ls_scale_min s = ls_q4_k_scale(block, i);
+        out[i] = s.scale;
+        out[8 + i] = s.min;
+    }
+}
+#endif
+/* Elements at, at + 1, ..., at a multiple of 32, of packed weights of type t. */
+LS_FN lane_f32 lane_load_packed(const void *p, size_t at, ls_dtype t) {
+    const uint8_t *b = (const uint8_t *)p + at / ls_dtype_block(t) * ls_dtype_bytes(t);
+    lane_f32 r;
+    if (t == LS_Q8_0) {
+        LS_FOR_PARTS (i)
+            r.p[i] = part_mul(part_load_i8(b + LS_Q8_0_Q, i), part_set_f16(b));
+    } else {
+        const int sub = (int)(at / 32 % 8);
+        const ls_scale_min s = ls_q4_k_scale(b, sub);
+        LS_FOR_PARTS (i)
+            r.p[i] =
+                part_load_q4(b + LS_Q4_K_Q + sub / 2 * 32, sub % 2, part_q4(s.scale, s.min), i);
+    }
     return r;
 }
 LS_FN void lane_store_n(float *p, int n, lane_f32 a) {

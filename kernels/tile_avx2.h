@@ -45,6 +45,28 @@ static __attribute__((noinline, unused)) __m256 ls_load_end(const void *p, size_
 LS_FN part_f32 part_load_n(const void *p, size_t at, int n, ls_dtype t, int part) {
     return n >= 8 * (part + 1) ? part_load(p, at, t, part) : ls_load_end(p, at, n, t, part);
 }
+/* Packed weights (packed.h). */
+typedef struct ls_q4 {
+    __m256 scale, min;
+} ls_q4;
+LS_FN part_f32 part_set_f16(const uint8_t *h) {
+    return _mm256_cvtph_ps(_mm_set1_epi16((short)ls_u16_at(h)));
+}
+LS_FN part_f32 part_load_i8(const uint8_t *q, int part) {
+    const __m128i b = _mm_loadl_epi64((const __m128i *)(const void *)(q + 8 * part));
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(b));
+}
+LS_FN ls_q4 part_q4(float scale, float min) {
+    const ls_q4 r = {_mm256_set1_ps(scale), _mm256_set1_ps(min)};
+    return r;
+}
+LS_FN part_f32 part_load_q4(const uint8_t *q, int high, ls_q4 value, int part) {
+    const __m128i b = _mm_loadl_epi64((const __m128i *)(const void *)(q + 8 * part));
+    const __m256i byte = _mm256_cvtepu8_epi32(b);
+    const __m256i i =
+        high ? _mm256_srli_epi32(byte, 4) : _mm256_and_si256(byte, _mm256_set1_epi32(15));
+    return _mm256_fmsub_ps(value.scale, _mm256_cvtepi32_ps(i), value.min);
+}
 LS_FN void part_store(float *p, int part, part_f32 a) {
     _mm256_storeu_ps(p + 8 * part, a);
 }

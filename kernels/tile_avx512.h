@@ -56,6 +56,25 @@ LS_FN part_f32 part_load_n(const void *p, size_t at, int n, ls_dtype t, int part
     const __m256i h = _mm256_maskz_loadu_epi16(in, (const uint16_t *)p + at);
     return t == LS_F16 ? _mm512_cvtph_ps(h) : ls_widen_bf16(h);
 }
+/* Packed weights (packed.h). The 16 values of a part of Q4_K are a register, and a load a look-up:
+ * a lane's index is the low four bits. */
+typedef __m512 ls_q4;
+LS_FN part_f32 part_set_f16(const uint8_t *h) {
+    return _mm512_cvtph_ps(_mm256_set1_epi16((short)ls_u16_at(h)));
+}
+LS_FN part_f32 part_load_i8(const uint8_t *q, int part) {
+    const __m128i b = _mm_loadu_si128((const __m128i *)(const void *)(q + 16 * part));
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(b));
+}
+LS_FN ls_q4 part_q4(float scale, float min) {
+    const __m512 q = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    return _mm512_fmsub_ps(_mm512_set1_ps(scale), q, _mm512_set1_ps(min));
+}
+LS_FN part_f32 part_load_q4(const uint8_t *q, int high, ls_q4 value, int part) {
+    const __m128i b = _mm_loadu_si128((const __m128i *)(const void *)(q + 16 * part));
+    const __m512i at = _mm512_cvtepu8_epi32(b);
+    return _mm512_permutexvar_ps(high ? _mm512_srli_epi32(at, 4) : at, value);
+}
 LS_FN void part_store(float *p, int part, part_f32 a) {
     _mm512_storeu_ps(p + 16 * part, a);
 }

@@ -7,6 +7,7 @@
 #define LS_TILE_CUDA_H
 
 #include "convert.h"
+#include "packed.h"
 
 #define LS_FN static __device__ __forceinline__
 /* A body specialised for constants. Inlined: in a kernel that fixes the type, the others fall away,
@@ -57,6 +58,24 @@ LS_FN part_f32 part_load(const void *p, size_t at, ls_dtype t, int part) {
 }
 LS_FN part_f32 part_load_n(const void *p, size_t at, int n, ls_dtype t, int part) {
     return LS_LANE < n ? part_load(p, at, t, part) : 0.0f;
+}
+/* Packed weights (packed.h): a lane reads its own byte. */
+typedef ls_scale_min ls_q4;
+LS_FN part_f32 part_set_f16(const uint8_t *h) {
+    return part_of_f16(ls_u16_at(h));
+}
+LS_FN part_f32 part_load_i8(const uint8_t *q, int part) {
+    (void)part;
+    return (float)(int8_t)q[LS_LANE];
+}
+LS_FN ls_q4 part_q4(float scale, float min) {
+    const ls_q4 r = {scale, min};
+    return r;
+}
+LS_FN part_f32 part_load_q4(const uint8_t *q, int high, ls_q4 value, int part) {
+    (void)part;
+    const int byte = q[LS_LANE];
+    return __fmaf_rn(value.scale, (float)(high ? byte >> 4 : byte & 15), -value.min);
 }
 LS_FN void part_store(float *p, int part, part_f32 a) {
     (void)part;

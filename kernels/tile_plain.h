@@ -6,6 +6,7 @@
 #include <math.h>
 
 #include "convert.h"
+#include "packed.h"
 
 #ifdef __SANITIZE_ADDRESS__ /* instrumented, these loops take minutes to compile when inlined */
 #define LS_FN static __attribute__((noinline, unused))
@@ -60,6 +61,32 @@ LS_FN part_f32 part_load(const void *p, size_t at, ls_dtype t, int part) {
     (void)part;
     LS_EVERY
         r.v[l] = ls_widen(p, at + (size_t)l, t);
+    return r;
+}
+/* Packed weights (packed.h). */
+typedef ls_scale_min ls_q4;
+LS_FN part_f32 part_set_f16(const uint8_t *h) {
+    part_f32 r;
+    LS_EVERY
+        r.v[l] = ls_f32_of_f16(ls_u16_at(h));
+    return r;
+}
+LS_FN part_f32 part_load_i8(const uint8_t *q, int part) {
+    part_f32 r;
+    (void)part;
+    LS_EVERY
+        r.v[l] = (float)(int8_t)q[l];
+    return r;
+}
+LS_FN ls_q4 part_q4(float scale, float min) {
+    const ls_q4 r = {scale, min};
+    return r;
+}
+LS_FN part_f32 part_load_q4(const uint8_t *q, int high, ls_q4 value, int part) {
+    part_f32 r;
+    (void)part;
+    LS_EVERY
+        r.v[l] = value.scale * (float)(high ? q[l] >> 4 : q[l] & 15) - value.min;
     return r;
 }
 LS_FN void part_store_n(float *p, int n, int part, part_f32 a) {

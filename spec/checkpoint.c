@@ -161,11 +161,11 @@ static ls_status open_index(ls_checkpoint *cp, const char *path, ls_err *err) {
 
 /* ---- a GGUF file ----------------------------------------------------------------------------- */
 
-static ls_status open_gguf(ls_checkpoint *cp, ls_err *err) {
+static ls_status open_gguf(ls_checkpoint *cp, bool widen, ls_err *err) {
     ls_config c;
     LS_TRY(ls_gguf_open(cp->dir, &cp->gguf, err));
     LS_TRY(ls_gguf_config_read(cp->gguf, &c, err));
-    LS_TRY(ls_gguf_view_make(cp->gguf, &c, &cp->view, err));
+    LS_TRY(ls_gguf_view_make(cp->gguf, &c, widen, &cp->view, err));
     cp->tensor = malloc((cp->view.n ? cp->view.n : 1) * sizeof *cp->tensor);
     if (!cp->tensor)
         return no_memory(err);
@@ -207,19 +207,27 @@ static ls_status open_folder(ls_checkpoint *cp, ls_err *err) {
     return ls_fail(err, LS_ERR_INPUT, "%s: holds neither " SINGLE " nor " INDEX, shown);
 }
 
-ls_status ls_checkpoint_open(const char *dir, ls_checkpoint **out, ls_err *err) {
+static ls_status open_any(const char *dir, bool widen, ls_checkpoint **out, ls_err *err) {
     ls_checkpoint *cp = calloc(1, sizeof *cp);
     if (!cp || !(cp->dir = copy_text(dir))) {
         free(cp);
         return no_memory(err);
     }
-    ls_status s = ls_gguf_is(dir) ? open_gguf(cp, err) : open_folder(cp, err);
+    ls_status s = ls_gguf_is(dir) ? open_gguf(cp, widen, err) : open_folder(cp, err);
     if (s != LS_OK) {
         ls_checkpoint_close(cp);
         return s;
     }
     *out = cp;
     return LS_OK;
+}
+
+ls_status ls_checkpoint_open(const char *dir, ls_checkpoint **out, ls_err *err) {
+    return open_any(dir, false, out, err);
+}
+
+ls_status ls_checkpoint_open_wide(const char *dir, ls_checkpoint **out, ls_err *err) {
+    return open_any(dir, true, out, err);
 }
 
 void ls_checkpoint_close(ls_checkpoint *cp) {

@@ -5,8 +5,9 @@
  * Index     weight_map: tensor -> file. A file is a plain name inside the folder (no path, no link
  *           leading out); it has to exist and hold that tensor. A tensor that a shard holds but the
  *           index gives to another shard, or to none, is not part of the model.
- * GGUF      a path of a file that begins with GGUF: its tensors as gguf_view.h gives them, block types
- *           widened, under the names a folder has. The digest is over the file alone.
+ * GGUF      a path of a file that begins with GGUF: its tensors as gguf_view.h gives them, matrices
+ *           of Q8_0 and Q4_K as the file's blocks, under the names a folder has. The digest is over
+ *           the file alone.
  * Digest    what `sha256sum F1 F2 ... | sha256sum` prints in the folder, over config.json (if
  *           there), the index (if used) and the weight files, in byte order of their names.
  * Memory    owns the mappings and what was widened; tensors borrow from them until close.
@@ -25,6 +26,8 @@ extern "C" {
 #endif
 /* dir: the folder, or the path of a GGUF file. */
 ls_status ls_checkpoint_open(const char *dir, ls_checkpoint **out, ls_err *err);
+/* The same, and every block type of a GGUF file is widened: to compare with. */
+ls_status ls_checkpoint_open_wide(const char *dir, ls_checkpoint **out, ls_err *err);
 void ls_checkpoint_close(ls_checkpoint *cp);
 
 const char *ls_checkpoint_dir(const ls_checkpoint *cp);

@@ -16,7 +16,7 @@ static ls_status lend(ls_engine *e, const void **p, size_t bytes, ls_err *err) {
 }
 
 static size_t mat_bytes(const ls_mat *m) {
-    return (size_t)m->n_out * (size_t)m->n_in * ls_dtype_bytes(m->dtype);
+    return (size_t)m->n_out * ls_dtype_span(m->dtype, (size_t)m->n_in);
 }
 
 /* Weights for `linear`, in whatever form the profile reads. */

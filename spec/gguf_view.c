@@ -13,6 +13,7 @@
 typedef struct maker {
     const ls_gguf *g;
     const ls_config *c;
+    bool widen; /* no blocks are left */
     ls_gguf_view *v;
     bool *used; /* [tensors of g] */
     ls_err *err;
@@ -25,8 +26,13 @@ static ls_status no_memory(const maker *m, size_t bytes) {
 
 /* ---- one tensor ------------------------------------------------------------------------------ */
 
-static ls_st_dtype view_type(uint32_t type) {
-    return type == LS_GGML_F16 ? LS_ST_F16 : type == LS_GGML_BF16 ? LS_ST_BF16 : LS_ST_F32;
+/* packed: blocks may stay */
+static ls_st_dtype view_type(uint32_t type, bool packed) {
+    return type == LS_GGML_F16              ? LS_ST_F16
+           : type == LS_GGML_BF16           ? LS_ST_BF16
+           : type == LS_GGML_Q8_0 && packed ? LS_ST_Q8_0
+           : type == LS_GGML_Q4_K && packed ? LS_ST_Q4_K
+                                            : LS_ST_F32;
 }
 
 /* Rows of each head of width `head` from pairs (2i, 2i + 1) to pairs (i, i + head / 2). */
@@ -42,7 +48,7 @@ static void split_pairs(const uint8_t *src, uint8_t *dst, int32_t rows, int32_t 
 /* Fills t's data: from the mapping, or into `room`, which holds t->bytes when it is not NULL. */
 static ls_status fill(const maker *m, const ls_gguf_tensor *from, bool pairs, ls_st_tensor *t,
                       uint8_t *room) {
-    const bool widen = ls_st_dtype_bits(t->dtype) / 8 * t->n_elems != from->bytes;
+    const bool widen = t->bytes != from->bytes;
     t->data = room ? room : from->data;
     if (!room)
         return LS_OK;
@@ -99,12 +105,14 @@ static ls_status add(const maker *m, const char *name, const char *as, int32_t n
                             "Q2_K to Q6_K",
                             ls_ggml_type(from->type, NULL, NULL));
     LS_TRY(check_shape(m, from, n_out, n_in));
-    ls_st_tensor t = {.n_elems = from->n_elems, .dtype = view_type(from->type)};
+    ls_st_tensor t = {.n_elems = from->n_elems,
+                      .dtype = view_type(from->type, n_out > 0 && !m->widen)};
     t.n_dims = from->n_dims;
     t.dim[0] = from->dim[n_out ? 1 : 0];
     t.dim[1] = n_out ? from->dim[0] : 0;
-    uint64_t bytes = 0;
-    if (__builtin_mul_overflow(t.n_elems, (uint64_t)(ls_st_dtype_bits(t.dtype) / 8), &bytes) ||
+    const uint64_t size = ls_st_dtype_bits(t.dtype) / 8;
+    uint64_t bytes = from->bytes; /* of blocks that stay */
+    if ((size && __builtin_mul_overflow(t.n_elems, size, &bytes)) ||
         bytes > SIZE_MAX - NAME_ROOM - 64)
         return ls_gguf_fail(m->g, what, m->err, "is too large for this machine");
     t.bytes = (size_t)bytes;
@@ -187,13 +195,13 @@ static ls_status add_all(const maker *m) {
     return check_unused(m);
 }
 
-ls_status ls_gguf_view_make(const ls_gguf *g, const ls_config *cfg, ls_gguf_view *out,
+ls_status ls_gguf_view_make(const ls_gguf *g, const ls_config *cfg, bool widen, ls_gguf_view *out,
                             ls_err *err) {
     const size_t most = 3 + (size_t)cfg->n_layers * LAYER_TENSORS, n = ls_gguf_count(g);
     ls_gguf_view v = {.tensor = calloc(most, sizeof *v.tensor),
                       .owned = calloc(most, sizeof *v.owned)};
     bool *used = calloc(n ? n : 1, sizeof *used);
-    const maker m = {g, cfg, &v, used, err};
+    const maker m = {g, cfg, widen, &v, used, err};
     ls_status s =
         v.tensor && v.owned && used ? add_all(&m) : no_memory(&m, most * sizeof *v.tensor);
     free(used);

@@ -19,17 +19,23 @@ static void put_size(FILE *out, double v, const char *unit) {
 }
 
 static void put_types(FILE *out, const ls_checkpoint *cp) {
-    size_t n[LS_ST_N_DTYPES] = {0};
+    size_t n[LS_ST_N_ALL] = {0};
     for (size_t i = 0; i < ls_checkpoint_count(cp); i++)
         n[ls_checkpoint_at(cp, i)->dtype]++;
     const char *sep = "";
-    for (int t = 0; t < LS_ST_N_DTYPES; t++)
+    for (int t = 0; t < LS_ST_N_ALL; t++)
         if (n[t] > 0) {
-            fprintf(out, "%s%zu %s", sep, n[t], ls_st_dtype_name((ls_st_dtype)t));
+            fprintf(out, "%s%zu %s%s", sep, n[t], ls_st_dtype_name((ls_st_dtype)t),
+                    t >= LS_ST_N_DTYPES ? " packed" : "");
             sep = ", ";
         }
-    size_t files = ls_checkpoint_n_files(cp);
-    fprintf(out, " in %zu file%s\n", files, files == 1 ? "" : "s");
+}
+
+static bool has_packed(const ls_checkpoint *cp) {
+    for (size_t i = 0; i < ls_checkpoint_count(cp); i++)
+        if (ls_checkpoint_at(cp, i)->dtype >= LS_ST_N_DTYPES)
+            return true;
+    return false;
 }
 
 /* The types as a GGUF file stores them, and the bytes they take there. */
@@ -59,11 +65,18 @@ static void put_weights(FILE *out, const ls_model *m) {
         put_size(out, (double)m->weights->bytes, "B");
         fputs("; ", out);
         put_types(out, m->checkpoint);
-    } else if (put_stored(out, g) != m->weights->bytes) {
-        line(out, "in memory");
-        put_size(out, (double)m->weights->bytes, "B");
-        fputs(", blocks widened to F32\n", out);
+        const size_t files = ls_checkpoint_n_files(m->checkpoint);
+        fprintf(out, " in %zu file%s\n", files, files == 1 ? "" : "s");
+        return;
     }
+    const bool widened = put_stored(out, g) != m->weights->bytes;
+    if (!widened && !has_packed(m->checkpoint))
+        return;
+    line(out, "in memory");
+    put_size(out, (double)m->weights->bytes, "B");
+    fputs("; ", out);
+    put_types(out, m->checkpoint);
+    fputs(widened ? ": the other blocks are widened to F32\n" : "\n", out);
 }
 
 /* What a GGUF file says of its tokenizer. */

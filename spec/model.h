@@ -1,7 +1,8 @@
 /* model.h - a model on disk, opened: config, weights, tokenizer, and where they came from.
  * Disk        a Hugging Face folder, or one GGUF file (gguf_tokenizer.h).
  * Memory      weights stay in the file mapping; nothing is copied but what alignment forces, and
- *             what a GGUF file holds in blocks or in another order of rows (gguf_view.h).
+ *             what a GGUF file holds in blocks that have no body, or in another order of rows
+ *             (gguf_view.h).
  * Errors      LS_ERR_INPUT naming the file, the field and how to mend; never a partly open model.
  * Threads     immutable after open; any number of engines may borrow it. */
 #ifndef LS_MODEL_H
@@ -24,6 +25,7 @@ typedef struct ls_model {
 typedef struct ls_model_options {
     bool no_tokenizer;  /* do not read it */
     bool partial_bytes; /* accept a tokenizer that lacks bytes (tokenizer.h) */
+    bool widen;         /* block types of a GGUF file all become f32: to compare with */
     ls_head_rule head;  /* when the file and the tied flag disagree (weights.h) */
 } ls_model_options;
 

@@ -18,7 +18,7 @@ struct ls_safetensors {
 static const struct {
     const char *name;
     uint32_t bits;
-} dtypes[LS_ST_N_DTYPES] = {
+} dtypes[LS_ST_N_ALL] = {
     [LS_ST_BOOL] = {"BOOL", 8},
     [LS_ST_U8] = {"U8", 8},
     [LS_ST_I8] = {"I8", 8},
@@ -41,14 +41,16 @@ static const struct {
     [LS_ST_F6_E2M3] = {"F6_E2M3", 6},
     [LS_ST_F6_E3M2] = {"F6_E3M2", 6},
     [LS_ST_F4] = {"F4", 4},
+    [LS_ST_Q8_0] = {"Q8_0", 0},
+    [LS_ST_Q4_K] = {"Q4_K", 0},
 };
 
 const char *ls_st_dtype_name(ls_st_dtype t) {
-    return (unsigned)t < LS_ST_N_DTYPES ? dtypes[t].name : "unknown";
+    return (unsigned)t < LS_ST_N_ALL ? dtypes[t].name : "unknown";
 }
 
 uint32_t ls_st_dtype_bits(ls_st_dtype t) {
-    return (unsigned)t < LS_ST_N_DTYPES ? dtypes[t].bits : 0;
+    return (unsigned)t < LS_ST_N_ALL ? dtypes[t].bits : 0;
 }
 
 /* ---- one entry of the header ----------------------------------------------------------------- */

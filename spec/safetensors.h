@@ -41,7 +41,11 @@ typedef enum ls_st_dtype {
     LS_ST_F6_E2M3,
     LS_ST_F6_E3M2,
     LS_ST_F4,
-    LS_ST_N_DTYPES
+    LS_ST_N_DTYPES,
+    /* blocks of a GGUF file that stay as they are (gguf_view.h): no dtypes of this format */
+    LS_ST_Q8_0 = LS_ST_N_DTYPES,
+    LS_ST_Q4_K,
+    LS_ST_N_ALL
 } ls_st_dtype;
 
 typedef struct ls_st_tensor {
@@ -75,7 +79,7 @@ const ls_st_tensor *ls_safetensors_find(const ls_safetensors *st, const char *na
 const uint8_t *ls_safetensors_bytes(const ls_safetensors *st, size_t *n);
 
 const char *ls_st_dtype_name(ls_st_dtype t);
-uint32_t ls_st_dtype_bits(ls_st_dtype t);
+uint32_t ls_st_dtype_bits(ls_st_dtype t); /* 0 for blocks */
 #ifdef __cplusplus
 }
 #endif

@@ -53,8 +53,12 @@ static void shape_text(char *dst, size_t cap, const uint64_t *dim, int32_t n) {
 }
 
 static bool known_dtype(ls_st_dtype t, ls_dtype *out) {
-    *out = t == LS_ST_BF16 ? LS_BF16 : t == LS_ST_F16 ? LS_F16 : LS_F32;
-    return t == LS_ST_F32 || t == LS_ST_BF16 || t == LS_ST_F16;
+    *out = t == LS_ST_BF16   ? LS_BF16
+           : t == LS_ST_F16  ? LS_F16
+           : t == LS_ST_Q8_0 ? LS_Q8_0
+           : t == LS_ST_Q4_K ? LS_Q4_K
+                             : LS_F32;
+    return t == LS_ST_F32 || *out != LS_F32;
 }
 
 /* Memory for a copy of so many bytes, owned by the weights. */
@@ -77,6 +81,8 @@ static ls_status take(const binder *b, size_t bytes, void **out) {
 static ls_status aligned(const binder *b, const ls_st_tensor *t, ls_dtype dtype, const void **out) {
     void *p = NULL;
     *out = t->data;
+    if (ls_dtype_block(dtype) > 1) /* blocks are read wherever they lie */
+        return LS_OK;
     if ((uintptr_t)t->data % ls_dtype_bytes(dtype) == 0)
         return LS_OK;
     LS_TRY(take(b, t->bytes, &p));

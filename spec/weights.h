@@ -10,7 +10,7 @@
  *           image model's tensors are skipped, as are old rotary_emb.inv_freq tables; any other
  *           tensor is refused by name (it would be arithmetic left out).
  * Offset    norms stored less one come out as F32 with the one added, rounded once.
- * Types     F32, BF16, F16, each tensor its own.
+ * Types     F32, BF16, F16, each tensor its own; matrices of a GGUF file also Q8_0 and Q4_K.
  * Head      tied and absent: the embedding. Tied and present: equal bytes are fine, others
  *           refused. Untied and absent: refused. ls_head_rule decides where a person knows better.
  * Memory    pointers borrow the checkpoint's mapping, which has to outlive this; tensors whose

@@ -29,8 +29,37 @@ void *kr_alloc(size_t bytes) {
     return p;
 }
 
+/* The f16 at or below f in size, for f in the range of its normal numbers. */
+static uint16_t cut_half(float f) {
+    uint32_t u;
+    memcpy(&u, &f, sizeof u);
+    return (uint16_t)((u >> 16 & 0x8000u) | (((u >> 23 & 255) - 112) << 10) | (u >> 13 & 1023u));
+}
+
+/* Blocks of random bytes under scales that make the largest weight about `scale`. */
+static void *packed_weights(size_t n, ls_dtype t, uint32_t seed, float scale) {
+    const size_t bytes = ls_dtype_bytes(t), blocks = n / ls_dtype_block(t);
+    uint8_t *w = kr_alloc(blocks * bytes);
+    assert_true(n % ls_dtype_block(t) == 0);
+    for (size_t i = 0; i < blocks * bytes; i++)
+        w[i] = (uint8_t)(int32_t)(kr_uniform(seed, i) * 128.0f);
+    for (size_t b = 0; b < blocks; b++) {
+        const float f = scale * (0.75f + 0.25f * kr_uniform(seed + 77, b));
+        const uint16_t d = b % 16 == 5  ? 0x8003 /* a denormal */
+                           : b % 8 == 3 ? cut_half(-f / 128.0f)
+                                        : cut_half(f / (t == LS_Q8_0 ? 128.0f : 1024.0f)),
+                       m = b % 16 == 9 ? 0x0001 : cut_half(f / 128.0f);
+        memcpy(w + b * bytes, &d, 2);
+        if (t == LS_Q4_K)
+            memcpy(w + b * bytes + 2, &m, 2);
+    }
+    return w;
+}
+
 /* The test's own narrowing: cut to the type's bits, which needs no rounding rule. */
 void *kr_weights(size_t n, ls_dtype t, uint32_t seed, float scale) {
+    if (ls_dtype_block(t) > 1)
+        return packed_weights(n, t, seed, scale);
     void *w = kr_alloc(n * ls_dtype_bytes(t));
     for (size_t i = 0; i < n; i++) {
         const float f = kr_uniform(seed, i) * scale;
@@ -50,9 +79,33 @@ void *kr_weights(size_t n, ls_dtype t, uint32_t seed, float scale) {
     return w;
 }
 
+/* Six bits of the 12 bytes of a Q4_K block that hold scales (which = 0) and minima (1): the format
+ * keeps entries 0 to 3 of each whole, and splits 4 to 7. */
+static int six_bits(const uint8_t *s, int which, int part) {
+    if (part < 4)
+        return s[4 * which + part] % 64;
+    const int low = which ? s[4 + part] / 16 : s[4 + part] % 16;
+    return low + s[4 * which + part - 4] / 64 * 16;
+}
+
+static double packed_value(const uint8_t *p, size_t i, ls_dtype t) {
+    if (t == LS_Q8_0) {
+        const uint8_t *b = p + i / 32 * 34;
+        const int q = b[2 + i % 32];
+        return kr_value(b, 0, LS_F16) * (q < 128 ? q : q - 256);
+    }
+    const uint8_t *b = p + i / 256 * 144;
+    const int part = (int)(i % 256 / 32), byte = b[16 + part / 2 * 32 + (int)(i % 32)];
+    const double d = kr_value(b, 0, LS_F16), m = kr_value(b + 2, 0, LS_F16);
+    return (double)(float)(d * six_bits(b + 4, 0, part) * (part % 2 ? byte / 16 : byte % 16) -
+                           m * six_bits(b + 4, 1, part));
+}
+
 double kr_value(const void *p, size_t i, ls_dtype t) {
     if (t == LS_F32)
         return ((const float *)p)[i];
+    if (ls_dtype_block(t) > 1)
+        return packed_value(p, i, t);
     const uint16_t h = ((const uint16_t *)p)[i];
     const int bits = t == LS_F16 ? 10 : 7, bias = t == LS_F16 ? 15 : 127;
     const int m = h & ((1 << bits) - 1), e = (h & 0x7fff) >> bits;

@@ -13,9 +13,10 @@ float kr_uniform(uint32_t seed, size_t i);
 void kr_fill(float *x, size_t n, uint32_t seed, float scale);
 /* malloc, filled with NaN; fails the test when there is no memory. */
 void *kr_alloc(size_t bytes);
-/* n seeded values of a storage type, in [-scale, scale). */
+/* n seeded values of a storage type, in [-scale, scale); of a packed one whole blocks, some of whose
+ * scales are negative or denormal. */
 void *kr_weights(size_t n, ls_dtype t, uint32_t seed, float scale);
-/* Element i in double, decoded by its own arithmetic. */
+/* Element i in double, decoded by its own arithmetic; of Q4_K rounded to float once (N-PACK). */
 double kr_value(const void *p, size_t i, ls_dtype t);
 
 /* A backend of the device under test; on the CPU with this instruction set and n_threads (0 is the

@@ -120,7 +120,7 @@ static ls_mat mat(stage *s, ls_mat w) {
     if (!s->be)
         return w;
     if (!s->be->mat) {
-        w.data = RD(w.data, (size_t)w.n_out * (size_t)w.n_in, ls_dtype_bytes(w.dtype));
+        w.data = RD(w.data, w.n_out, ls_dtype_span(w.dtype, (size_t)w.n_in));
         return w;
     }
     assert_true(s->n_mat < LS_LINEARS);
@@ -263,7 +263,7 @@ static size_t cells(int32_t a, int32_t b) {
 static ls_embed_args map_embed(stage *s, ls_embed_args a) {
     a.x = WR(a.x, cells(a.n_rows, a.table.n_in), AS_F32);
     a.table.data =
-        RD(a.table.data, cells(a.table.n_out, a.table.n_in), ls_dtype_bytes(a.table.dtype));
+        RD(a.table.data, a.table.n_out, ls_dtype_span(a.table.dtype, (size_t)a.table.n_in));
     a.token = RD(a.token, a.n_rows, 4);
     return a;
 }

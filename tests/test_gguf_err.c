@@ -27,7 +27,7 @@ static ls_status parse_copy(const void *data, size_t n, bool deep, ls_err *err) 
     if (s == LS_OK && deep)
         s = ls_gguf_config_read(g, &c, err);
     if (s == LS_OK && deep)
-        s = ls_gguf_view_make(g, &c, &v, err);
+        s = ls_gguf_view_make(g, &c, false, &v, err);
     ls_gguf_view_free(&v);
     ls_gguf_close(g);
     free(exact);

@@ -239,8 +239,8 @@ static void test_mapped(void **state) {
     (void)state;
     static const struct {
         const char *file;
-        int32_t copied; /* q and k of two layers, or every matrix */
-    } all[] = {{"tiny-f32.gguf", 4}, {"tiny-f16.gguf", 4}, {"tiny-q8_0.gguf", 16}};
+        int32_t copied; /* q and k of two layers */
+    } all[] = {{"tiny-f32.gguf", 4}, {"tiny-f16.gguf", 4}, {"tiny-q8_0.gguf", 4}};
     for (size_t i = 0; i < 3; i++) {
         char *path = fixture(all[i].file);
         ls_checkpoint *cp = NULL;
@@ -318,7 +318,7 @@ static void test_inspect(void **state) {
         "family       llama\n", "2 layers, width 32, feed-forward 32, 4 heads over 2 of 8\n",
         "64 positions, rope theta 500, norm eps 1e-05\n", "its own\n", "begin id     1\n",
         "end ids      2\n", "14.5 K parameters, 15.9 KB; 5 F32, 16 Q8_0 in 1 file\n",
-        "in memory    58 KB, blocks widened to F32\n",
+        "in memory    15.9 KB; 5 F32, 16 Q8_0 packed\n",
         "tokenizer    gpt2, llama-bpe; not built: scripts can give prompts as token ids\n",
         /* sha256sum tiny-q8_0.gguf | sha256sum */
         "digest       sha256 699abf697588cf2310999103354b4f3715b4d81caaaa495cab5d8efbe554511b\n"};

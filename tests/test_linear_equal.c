@@ -1,7 +1,9 @@
 /* N-LIN, bits: every row equals the row alone, at any width, thread count, instruction set and
- * device, and equals the order of additions written out below. */
+ * device, and equals the order of additions written out below. Packed weights equal those weights
+ * as f32 (N-PACK). */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,8 +15,13 @@
 
 #define MAX_ROWS 33
 
-static const int hidden[] = {16, 32, 96, 160, 576, 2560, 4097};
-static const ls_dtype dtypes[] = {LS_F32, LS_BF16, LS_F16};
+static const int hidden[] = {16, 32, 96, 160, 256, 576, 768, 2560, 4097};
+static const ls_dtype dtypes[] = {LS_F32, LS_BF16, LS_F16, LS_Q8_0, LS_Q4_K};
+#define N_DTYPES (sizeof dtypes / sizeof *dtypes)
+/* rows of packed weights are whole blocks */
+static bool has_width(ls_dtype t, int K) {
+    return K % (int)ls_dtype_block(t) == 0;
+}
 
 /* The order of N-LIN, one lane after another; `segment` is 512 in the specification. */
 static float by_lanes(const void *w, ls_dtype t, size_t row, const float *x, int K, int segment) {
@@ -46,8 +53,10 @@ static void widths(void **state) {
     ls_backend *form[KR_FORMS];
     const int n_forms = kr_forms(form);
     for (size_t i = 0; i < sizeof hidden / sizeof *hidden; i++)
-        for (size_t d = 0; d < 3; d++) {
+        for (size_t d = 0; d < N_DTYPES; d++) {
             const int K = hidden[i], N = K > 2000 ? 53 : 131;
+            if (!has_width(dtypes[d], K))
+                continue;
             const size_t out = (size_t)N * MAX_ROWS;
             ls_mat w = {kr_weights((size_t)N * (size_t)K, dtypes[d], 1, 0.3f), dtypes[d], N, K};
             float *x = kr_alloc((size_t)K * MAX_ROWS * sizeof *x);
@@ -88,8 +97,10 @@ static void written_out(void **state) {
         skip(); /* another profile, another order */
     ls_backend *be = kr_backend(LS_SIMD_AUTO, 0);
     for (size_t i = 0; i < sizeof hidden / sizeof *hidden; i++)
-        for (size_t d = 0; d < 3; d++) {
+        for (size_t d = 0; d < N_DTYPES; d++) {
             const int K = hidden[i], N = 37, R = 5;
+            if (!has_width(dtypes[d], K))
+                continue;
             ls_mat w = {kr_weights((size_t)N * (size_t)K, dtypes[d], 4, 0.3f), dtypes[d], N, K};
             float *x = kr_alloc((size_t)(K * R) * sizeof *x), y[37 * 5], want[37 * 5],
                   other[37 * 5];
@@ -104,6 +115,78 @@ static void written_out(void **state) {
             if (K > 512) /* negative control: another segment length is another sum */
                 assert_true(kr_differ(NULL, y, other, (size_t)(N * R), (size_t)N) > 10);
             free((void *)(uintptr_t)w.data), free(x);
+        }
+    ls_backend_destroy(be);
+}
+
+/* Packed weights at any address, and the same weights as f32: linear and embedding. */
+static void packed_is_widened(void **state) {
+    (void)state;
+    enum { N = 41, R = 16, WIDEST = 2560 };
+    ls_backend *form[KR_FORMS + 1];
+    int n_forms = rig_on_gpu() ? 0 : kr_forms(form);
+    form[n_forms++] = kr_backend(LS_SIMD_AUTO, 2);
+    float *x = kr_alloc(WIDEST * R * sizeof *x), y[N * R], want[N * R];
+    float *row = kr_alloc(WIDEST * 6 * sizeof *row);
+    const int32_t token[6] = {0, N - 1, 7, -1, N, 7};
+    kr_fill(x, WIDEST * R, 31, 2.0f);
+    for (size_t i = 0; i < sizeof hidden / sizeof *hidden; i++)
+        for (size_t d = 3; d < N_DTYPES; d++) {
+            const int K = hidden[i];
+            if (!has_width(dtypes[d], K))
+                continue;
+            const size_t n = (size_t)N * (size_t)K, bytes = ls_dtype_span(dtypes[d], n);
+            void *w = kr_weights(n, dtypes[d], 30 + (uint32_t)d, 0.3f);
+            uint8_t *odd = kr_alloc(bytes + 1);
+            float *wide = kr_alloc(n * sizeof *wide);
+            memcpy(odd + 1, w, bytes);
+            for (size_t k = 0; k < n; k++)
+                wide[k] = (float)kr_value(w, k, dtypes[d]);
+            for (int f = 0; f < n_forms; f++)
+                for (int rows = 1; rows <= R; rows += rows < 9 ? 1 : 7) {
+                    const size_t out = (size_t)(N * rows);
+                    const ls_mat p = {f % 2 ? w : odd + 1, dtypes[d], N, K};
+                    run(form[f], (ls_mat){wide, LS_F32, N, K}, x, NULL, want, rows);
+                    run(form[f], p, x, NULL, y, rows);
+                    kr_same(form[f]->device, y, want, out, N);
+                    ls_embed_args e = {p, token, row, 6, 0.0f};
+                    kr_embed(form[f], &e);
+                    kr_sync(form[f]);
+                    for (int r = 0; r < 6; r++) {
+                        float *got = row + r * K;
+                        if (token[r] >= 0 && token[r] < N)
+                            kr_same("embedding", got, wide + token[r] * K, (size_t)K, (size_t)K);
+                        else
+                            for (int k = 0; k < K; k++)
+                                assert_true(got[k] == 0.0f);
+                    }
+                }
+            free(w), free(odd), free(wide);
+        }
+    for (int f = 0; f < n_forms; f++)
+        ls_backend_destroy(form[f]);
+    free(x), free(row);
+}
+
+/* A row that is no whole number of blocks is refused, by the linear and by the embedding. */
+static void parts_of_blocks(void **state) {
+    (void)state;
+    ls_backend *be = kr_backend(LS_SIMD_AUTO, 1);
+    float x[512] = {0}, y[4];
+    const int32_t token[1] = {0};
+    static const int widths_of[][2] = {{48, 128}, {31, 384}, {33, 32}};
+    for (size_t i = 0; i < 3; i++)
+        for (int j = 0; j < 2; j++) {
+            ls_err err = {0};
+            const ls_mat w = {x, j ? LS_Q4_K : LS_Q8_0, 1, widths_of[i][j]};
+            const ls_linear_args a = {w, x, y, NULL, 1};
+            be->linear(be, &a);
+            assert_int_equal(be->sync(be, &err), LS_ERR_SHAPE);
+            assert_non_null(strstr(err.msg, j ? "rows of q4_k are multiples of 256"
+                                              : "rows of q8_0 are multiples of 32"));
+            const ls_embed_args e = {w, token, y, 1, 0.0f};
+            be->embed(be, &e);
+            assert_int_equal(be->sync(be, &err), LS_ERR_SHAPE);
         }
     ls_backend_destroy(be);
 }
@@ -126,6 +209,8 @@ static void guarded_ends(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(widths), cmocka_unit_test(written_out),
+                                       cmocka_unit_test(packed_is_widened),
+                                       cmocka_unit_test(parts_of_blocks),
                                        cmocka_unit_test(guarded_ends)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

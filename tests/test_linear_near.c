@@ -15,12 +15,15 @@
 
 static void against_double(void **state) {
     (void)state;
-    static const int hidden[] = {1, 2, 16, 31, 32, 33, 96, 511, 512, 513, 576, 2560, 4097};
-    static const ls_dtype dtypes[] = {LS_F32, LS_BF16, LS_F16};
+    static const int hidden[] = {1,   2,   16,  31,  32,  33,   96,  256,
+                                 511, 512, 513, 576, 768, 2560, 4097};
+    static const ls_dtype dtypes[] = {LS_F32, LS_BF16, LS_F16, LS_Q8_0, LS_Q4_K};
     ls_backend *be = kr_backend(LS_SIMD_AUTO, 0);
     for (size_t i = 0; i < sizeof hidden / sizeof *hidden; i++)
-        for (size_t d = 0; d < 3; d++) {
+        for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++) {
             const int K = hidden[i], N = 29, R = 3;
+            if (K % (int)ls_dtype_block(dtypes[d]) != 0)
+                continue; /* rows of packed weights are whole blocks */
             const size_t n_w = (size_t)N * (size_t)K, n_x = (size_t)R * (size_t)K;
             void *w = kr_weights(n_w, dtypes[d], 11, 1.0f);
             float *x = kr_alloc(n_x * sizeof *x), y[29 * 3], add[29 * 3];

@@ -154,7 +154,7 @@ static void test_dtypes(void **state) {
         assert_int_equal(one(all[i].name, "[2,4]", all[i].bytes - 1, &err), LS_ERR_INPUT);
     }
     ls_err err = {0};
-    static const char *const unknown[] = {"F31", "f32", "", "F32 ", "FLOAT"};
+    static const char *const unknown[] = {"F31", "f32", "", "F32 ", "FLOAT", "Q8_0", "Q4_K"};
     for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++) {
         assert_int_equal(one(unknown[i], "[2,4]", 32, &err), LS_ERR_INPUT);
         ls_assert_message(&err, "t.dtype", "no dtype", NULL);

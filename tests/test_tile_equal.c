@@ -62,6 +62,14 @@ static void rows_of_width(int D) {
         EACH(linear, lin, lin.y = out[b]) compare("linear", (size_t)(7 * R), 7);
         free(w);
     }
+    for (int d = LS_Q8_0; d <= LS_Q4_K && D % (int)ls_dtype_block((ls_dtype)d) == 0; d++) {
+        void *w = kr_weights((size_t)(7 * D), (ls_dtype)d, 4, 1.0f);
+        ls_embed_args embed = {{w, (ls_dtype)d, 7, D}, index, NULL, R, 0.5f};
+        EACH(embed, embed, embed.x = out[b]) compare("packed embed", n, (size_t)D);
+        ls_linear_args lin = {{w, (ls_dtype)d, 7, D}, x, NULL, NULL, R};
+        EACH(linear, lin, lin.y = out[b]) compare("packed linear", (size_t)(7 * R), 7);
+        free(w);
+    }
     ls_silu_mul_args silu = {x, u, NULL, R, D};
     EACH(silu_mul, silu, silu.h = out[b]) compare("silu_mul", n, (size_t)D);
     ls_gelu_mul_args gelu = {x, u, NULL, R, D};
@@ -73,7 +81,7 @@ static void rows_of_width(int D) {
 
 static void rows(void **state) {
     (void)state;
-    static const int dims[] = {1, 7, 16, 32, 33, 96, 160, 576, 1025, 4097};
+    static const int dims[] = {1, 7, 16, 32, 768, 33, 96, 160, 576, 1025, 4097};
     for (size_t i = 0; i < sizeof dims / sizeof *dims; i += (size_t)stride(4))
         rows_of_width(dims[i]);
 }

@@ -45,7 +45,7 @@ copy_tree() {
 # that a rewind should have dropped.
 gpu_names=(merge_drops_l_weight chunk_misses_last_key merge_first_max merge_no_rescale
     piece_no_rescale gpu_garbage_in_empty_slot gpu_barrier_scores gpu_barrier_softmax
-    gpu_barrier_merge gpu_barrier_stats no_rewind)
+    gpu_barrier_merge gpu_barrier_stats gpu_packed_butterfly no_rewind)
 
 build_or_stop() { # name target
     ninja -C "$gpu" "$2" >"$scratch/build.log" 2>&1 && return
