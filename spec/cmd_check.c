@@ -333,10 +333,11 @@ static ls_status prepare(job *j, ls_err *err) {
     LS_TRY(try_certificate(j->a.certificate, err));
     LS_TRY(ls_setup_open(&j->model, &j->setup, err));
     if (!j->setup.target->tokenizer)
-        return ls_fail(err, LS_ERR_INPUT,
-                       "%s has no tokenizer (tokenizer.json, or a byte-level BPE in a GGUF file): "
-                       "prompts cannot be read",
-                       j->setup.target->dir);
+        return ls_fail(
+            err, LS_ERR_INPUT,
+            "%s has no tokenizer (tokenizer.json, or one in the GGUF file that is supported): "
+            "prompts cannot be read",
+            j->setup.target->dir);
     LS_TRY(ls_setup_plain(&j->setup, j->a.plain_chunk, &j->plain_engine, err));
     LS_TRY(ls_setup_rule(&j->setup, j->decode.rule, &j->rule, err));
     if (j->rule->kind != LS_RULE_EXACT)

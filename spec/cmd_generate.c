@@ -3,8 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "chat.h"
 #include "commands.h"
 #include "file.h"
+#include "gguf_tokenizer.h"
 #include "record.h"
 #include "setup.h"
 #include "show.h"
@@ -13,9 +15,9 @@
 #define PROMPT_MAX ((size_t)16 << 20)
 
 typedef struct own {
-    const char *prompt, *prompt_file, *policy;
+    const char *prompt, *prompt_file, *system, *policy;
     float temperature;
-    bool show_drafts, compare, json, quiet;
+    bool chat, show_drafts, compare, json, quiet;
     int color;
 } own;
 
@@ -24,6 +26,9 @@ static const ls_opt own_opts[] = {
     {"prompt", "TEXT", "what to go on from", LS_OPT_TEXT, AT(prompt), 0, 0, NULL},
     {"prompt-file", "FILE", "the same from a file; - is standard input", LS_OPT_TEXT,
      AT(prompt_file), 0, 0, NULL},
+    {"chat", NULL, "the prompt is a user's turn in the model's own chat template", LS_OPT_FLAG,
+     AT(chat), 0, 0, NULL},
+    {"system", "TEXT", "with --chat: the system text", LS_OPT_TEXT, AT(system), 0, 0, NULL},
     {"policy", "NAME|FILE",
      "how much to draft: fixed:4 (default), a name from\n"
      "policies/length, or a Lua file; svip:h=0.4",
@@ -49,6 +54,8 @@ typedef struct job {
     char policy_options[256];
     ls_rule *rule;
     ls_ids prompt;
+    int32_t eos[LS_EOS_MAX + 1]; /* the model's, and what ends a turn */
+    int32_t n_eos;               /* 0: the model's */
     ls_show show;
     ls_gen gen;
     ls_transcript spec, plain;
@@ -77,6 +84,34 @@ static ls_status read_stdin(char **out, size_t *n, ls_err *err) {
     return LS_OK;
 }
 
+/* The text as a turn of the model's own chat template, which the turn's end token ends as well. */
+static ls_status encode_turn(job *j, const char *text, size_t n, ls_encode_info *info,
+                             ls_err *err) {
+    const ls_model *m = j->setup.target;
+    ls_chat chat;
+    LS_TRY(ls_chat_open(m->dir, ls_checkpoint_gguf(m->checkpoint), &chat, err));
+    const ls_status s = ls_chat_encode(&chat, m->tokenizer, m->config.bos, j->a.system, text, n,
+                                       &j->prompt, info, err);
+    const int32_t end = ls_chat_end(&chat, m->tokenizer);
+    ls_chat_free(&chat);
+    if (end >= 0 && !ls_config_is_eos(&m->config, end)) {
+        for (; j->n_eos < m->config.n_eos; j->n_eos++)
+            j->eos[j->n_eos] = m->config.eos[j->n_eos];
+        j->eos[j->n_eos++] = end;
+    }
+    return s;
+}
+
+static ls_status encode_text(job *j, const char *text, size_t n, ls_encode_info *info,
+                             ls_err *err) {
+    if (n == 0)
+        return ls_fail(err, LS_ERR_INPUT, "the prompt is empty");
+    if (j->a.chat)
+        return encode_turn(j, text, n, info, err);
+    return ls_tokenizer_encode(j->setup.target->tokenizer, text, n, LS_ENCODE_TEMPLATE, &j->prompt,
+                               info, err);
+}
+
 static ls_status read_prompt(job *j, ls_err *err) {
     const own *a = &j->a;
     const char *text = a->prompt;
@@ -85,6 +120,8 @@ static ls_status read_prompt(job *j, ls_err *err) {
     if (!a->prompt == !a->prompt_file)
         return ls_fail(err, LS_ERR_INPUT,
                        "give --prompt TEXT, or --prompt-file FILE (- is standard input)");
+    if (a->system && !a->chat)
+        return ls_fail(err, LS_ERR_INPUT, "--system goes with --chat");
     if (a->prompt_file) {
         LS_TRY(strcmp(a->prompt_file, "-") == 0
                    ? read_stdin(&owned, &n, err)
@@ -92,9 +129,7 @@ static ls_status read_prompt(job *j, ls_err *err) {
         text = owned;
     }
     ls_encode_info info = {0};
-    ls_status status = n == 0 ? ls_fail(err, LS_ERR_INPUT, "the prompt is empty")
-                              : ls_tokenizer_encode(j->setup.target->tokenizer, text, n,
-                                                    LS_ENCODE_TEMPLATE, &j->prompt, &info, err);
+    ls_status status = encode_text(j, text, n, &info, err);
     free(owned);
     LS_TRY(status);
     if (info.double_bos)
@@ -244,10 +279,11 @@ static ls_status decode(job *j, ls_err *err) {
 static ls_status prepare(job *j, ls_err *err) {
     LS_TRY(ls_setup_open(&j->model, &j->setup, err));
     const ls_tokenizer *tok = j->setup.target->tokenizer;
+    const ls_gguf *gguf = ls_checkpoint_gguf(j->setup.target->checkpoint);
+    if (!tok && gguf)
+        return ls_gguf_tokenizer_refuse(gguf, err);
     if (!tok)
-        return ls_fail(err, LS_ERR_INPUT,
-                       "%s has no tokenizer (tokenizer.json, or a byte-level BPE in a GGUF file): "
-                       "text cannot be read or shown",
+        return ls_fail(err, LS_ERR_INPUT, "%s has no tokenizer.json: text cannot be read or shown",
                        j->setup.target->dir);
     LS_TRY(read_prompt(j, err));
     LS_TRY(ls_setup_policy(&j->setup, j->a.policy, &j->decode.option, &j->policy, j->policy_options,
@@ -268,6 +304,8 @@ static ls_status prepare(job *j, ls_err *err) {
                                .min_p = j->decode.min_p},
                       .seed = j->decode.seed.value,
                       .ignore_eos = j->decode.ignore_eos,
+                      .eos = j->eos,
+                      .n_eos = j->n_eos,
                       .stop = j->decode.stop.item,
                       .n_stop = j->decode.stop.n,
                       .tokenizer = tok,
@@ -332,6 +370,8 @@ const ls_command ls_cmd_generate = {
         "  lockstep generate --prompt \"Once upon a time\"\n"
         "  lockstep generate --prompt \"The sea\" --policy svip --show-drafts --compare\n"
         "  lockstep generate --prompt \"The sea\" --temperature 0.8 --top-p 0.95 --seed 7 --json\n"
+        "  lockstep generate --target DIR --drafter ngram --chat --prompt \"Why is the sky "
+        "blue?\"\n"
         "  lockstep generate --target DIR --drafter ngram --prompt-file - < notes.txt\n",
     .run = run,
 };

@@ -1,13 +1,17 @@
 #include "gguf_tokenizer.h"
 
 #include <jansson.h>
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "tokenizer_build.h"
 
 #define KEY(name) "tokenizer.ggml." name
 
 /* Types of tokens, as the format numbers them. */
-enum { TOKEN_NORMAL = 1, TOKEN_UNKNOWN, TOKEN_CONTROL, TOKEN_USER, TOKEN_UNUSED };
+enum { TOKEN_NORMAL = 1, TOKEN_UNKNOWN, TOKEN_CONTROL, TOKEN_USER, TOKEN_UNUSED, TOKEN_BYTE };
 
 /* ---- chains ---------------------------------------------------------------------------------- */
 
@@ -20,10 +24,36 @@ enum { TOKEN_NORMAL = 1, TOKEN_UNKNOWN, TOKEN_CONTROL, TOKEN_USER, TOKEN_UNUSED 
     "| ?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+\"}," \
     "\"behavior\":\"Isolated\",\"invert\":false}," BYTES("false") "]}"
 
-static const struct chain {
+#define ISOLATE(regex)                                    \
+    "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"" regex \
+    "\"},\"behavior\":\"Isolated\",\"invert\":"           \
+    "false},"
+
+/* U+2581, which stands for a space in SentencePiece. */
+#define BAR "\xE2\x96\x81"
+#define REPLACE(from, to) \
+    "{\"type\":\"Replace\",\"pattern\":{\"String\":\"" from "\"},\"content\":\"" to "\"}"
+#define TO_BARS REPLACE(" ", BAR)
+#define FROM_BARS REPLACE(BAR, " ") ",{\"type\":\"ByteFallback\"},{\"type\":\"Fuse\"}"
+
+static const char bars[] = TO_BARS;
+static const char space_and_bars[] =
+    "{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Prepend\","
+    "\"prepend\":\"" BAR "\"}," TO_BARS "]}";
+static const char from_bars[] = "{\"type\":\"Sequence\",\"decoders\":[" FROM_BARS "]}";
+static const char from_space_and_bars[] =
+    "{\"type\":\"Sequence\",\"decoders\":[" FROM_BARS
+    ",{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":0}]}";
+
+struct chain {
     const char *pre, *splitter, *normalizer;
     bool ignore_merges, bos;
-} chains[] = {
+};
+
+/* SentencePiece; its normalizer depends on the file. */
+static const struct chain spm = {NULL, "null", NULL, false, true};
+
+static const struct chain chains[] = {
     {"gpt-2", BYTES("true"), "null", false, false},
     {"gpt2", BYTES("true"), "null", false, false},
     {"llama-bpe", SPLIT("\\\\p{N}{1,3}"), "null", true, true},
@@ -31,6 +61,13 @@ static const struct chain {
     {"smollm",
      "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Digits\",\"individual_digits\":true}"
      "," BYTES("true") "]}",
+     "null", false, false},
+    /* what llama.cpp does with a file whose converter did not know the model */
+    {"default",
+     "{\"type\":\"Sequence\",\"pretokenizers\":[" ISOLATE("[\\\\p{P}\\\\$\\\\+<=>\\\\^~\\\\|]+")
+         ISOLATE("'s|'t|'re|'ve|'m|'ll|'d| ?\\\\p{L}+| ?\\\\p{N}+| "
+                 "?[^\\\\s\\\\p{L}\\\\p{N}]+|\\\\s+(?!\\\\S)") ISOLATE("\\\\p{N}+")
+             ISOLATE("[0-9][0-9][0-9]") BYTES("false") "]}",
      "null", false, false},
 };
 
@@ -41,7 +78,11 @@ static bool is_text(const ls_gguf *g, const char *key, const char *want) {
 }
 
 static const struct chain *find_chain(const ls_gguf *g) {
-    if (!is_text(g, KEY("model"), "gpt2") || !ls_gguf_find(g, KEY("tokens")))
+    if (!ls_gguf_find(g, KEY("tokens")))
+        return NULL;
+    if (is_text(g, KEY("model"), "llama"))
+        return &spm;
+    if (!is_text(g, KEY("model"), "gpt2"))
         return NULL;
     for (size_t i = 0; i < sizeof chains / sizeof *chains; i++)
         if (is_text(g, KEY("pre"), chains[i].pre))
@@ -54,7 +95,10 @@ static const struct chain *find_chain(const ls_gguf *g) {
 /* A tokenizer.json is put together in `root`, whose parts it owns. */
 typedef struct maker {
     const ls_gguf *g;
-    json_t *root, *vocab, *merges, *added; /* borrowed from root but root itself */
+    const struct chain *chain;
+    bool space;                                    /* a text begins with one (SentencePiece) */
+    float *score;                                  /* by id, of a SentencePiece model; owned */
+    json_t *root, *model, *vocab, *merges, *added; /* borrowed from root but root itself */
     ls_err *err;
 } maker;
 
@@ -83,7 +127,8 @@ static json_t *text_of(const ls_gguf_value *item) {
 }
 
 static ls_status add_token(const maker *m, int64_t id, int64_t type, json_t *text) {
-    if (type == TOKEN_NORMAL) {
+    const bool spm_model = m->chain == &spm;
+    if (type == TOKEN_NORMAL || (type == TOKEN_BYTE && spm_model)) {
         if (json_object_get(m->vocab, json_string_value(text)))
             return fail(m, KEY("tokens"), "the token stands twice", id);
         if (json_object_set_new(m->vocab, json_string_value(text), json_integer(id)) != 0)
@@ -93,10 +138,18 @@ static ls_status add_token(const maker *m, int64_t id, int64_t type, json_t *tex
     if (type == TOKEN_UNUSED)
         return LS_OK;
     if (type != TOKEN_CONTROL && type != TOKEN_UNKNOWN && type != TOKEN_USER)
-        return fail(m, KEY("token_type"), "this type has no meaning in a byte-level BPE", id);
+        return fail(m, KEY("token_type"),
+                    spm_model ? "this type is unknown"
+                              : "this type has no meaning in a byte-level BPE",
+                    id);
+    if (spm_model && type == TOKEN_UNKNOWN && json_object_get(m->model, "unk_token") == NULL &&
+        json_object_set(m->model, "unk_token", text) != 0)
+        return no_memory(m);
+    /* the user's runs of spaces are those of U+2581 as well, which the normalizer makes the same */
+    const int bars_too = spm_model && !m->space && strchr(json_string_value(text), ' ') != NULL;
     json_t *entry = json_pack("{s:I, s:O, s:b, s:b, s:b, s:b, s:b}", "id", (json_int_t)id,
-                              "content", text, "special", type != TOKEN_USER, "normalized", 0,
-                              "lstrip", 0, "rstrip", 0, "single_word", 0);
+                              "content", text, "special", type != TOKEN_USER, "normalized",
+                              bars_too, "lstrip", 0, "rstrip", 0, "single_word", 0);
     return entry && json_array_append_new(m->added, entry) == 0 ? LS_OK : no_memory(m);
 }
 
@@ -139,7 +192,30 @@ static ls_status add_merges(const maker *m) {
     return LS_OK;
 }
 
-/* ---- what is put before a text --------------------------------------------------------------- */
+/* One for each token. */
+static ls_status read_scores(maker *m) {
+    const ls_gguf_value *scores = NULL, *tokens = NULL;
+    ls_gguf_value item;
+    size_t at = 0;
+    LS_TRY(find_list(m, KEY("scores"), &scores));
+    LS_TRY(find_list(m, KEY("tokens"), &tokens));
+    if (scores->n != tokens->n)
+        return ls_gguf_fail(m->g, (ls_gguf_str){KEY("scores"), strlen(KEY("scores"))}, m->err,
+                            "has %llu entries for %llu tokens; convert the model again",
+                            (unsigned long long)scores->n, (unsigned long long)tokens->n);
+    m->score = malloc(((size_t)scores->n + 1) * sizeof *m->score);
+    if (!m->score)
+        return no_memory(m);
+    for (int64_t i = 0; ls_gguf_next(scores, &at, &item); i++) {
+        double v = 0;
+        if (!ls_gguf_as_number(&item, &v) || !isfinite(v))
+            return fail(m, KEY("scores"), "is no number", i);
+        m->score[i] = (float)v;
+    }
+    return LS_OK;
+}
+
+/* ---- what is put around a text --------------------------------------------------------------- */
 
 static ls_status read_flag(const maker *m, const char *key, bool fallback, bool *out) {
     const ls_gguf_value *v = ls_gguf_find(m->g, key);
@@ -149,38 +225,49 @@ static ls_status read_flag(const maker *m, const char *key, bool fallback, bool 
     return LS_OK;
 }
 
-static ls_status add_template(const maker *m, const struct chain *c) {
-    static const char end_key[] = KEY("add_eos_token"), bos_key[] = KEY("bos_token_id");
-    bool bos = false, eos = false;
+/* The token that the key names, as {"SpecialToken"} at the end of `single`. */
+static ls_status add_around(const maker *m, const char *key, json_t *single, json_t *specials) {
+    const ls_gguf_value *v = ls_gguf_find(m->g, key), *tokens = ls_gguf_find(m->g, KEY("tokens"));
     int64_t id = 0;
-    LS_TRY(read_flag(m, end_key, false, &eos));
-    LS_TRY(read_flag(m, KEY("add_bos_token"), c->bos, &bos));
-    if (eos)
-        return ls_gguf_fail(
-            m->g, (ls_gguf_str){end_key, strlen(end_key)}, m->err,
-            "an end id behind every prompt is not supported (only absent or false)");
-    if (!bos)
-        return LS_OK;
-    const ls_gguf_value *v = ls_gguf_find(m->g, bos_key),
-                        *tokens = ls_gguf_find(m->g, KEY("tokens"));
     if (!v || !ls_gguf_as_int(v, &id) || id < 0)
-        return ls_gguf_fail(m->g, (ls_gguf_str){bos_key, strlen(bos_key)}, m->err,
-                            "is missing, though it goes before every text");
+        return ls_gguf_fail(m->g, (ls_gguf_str){key, strlen(key)}, m->err,
+                            "is missing, though it goes around every text");
     ls_gguf_value item;
     size_t at = 0;
     for (int64_t i = 0; i <= id; i++)
         if (!ls_gguf_next(tokens, &at, &item))
-            return ls_gguf_fail(m->g, (ls_gguf_str){bos_key, strlen(bos_key)}, m->err,
+            return ls_gguf_fail(m->g, (ls_gguf_str){key, strlen(key)}, m->err,
                                 "is %lld, which no token has", (long long)id);
     json_t *text = text_of(&item);
+    if (!text)
+        return fail(m, KEY("tokens"), "is no text in UTF-8", id);
     const char *name = json_string_value(text);
-    json_t *post =
-        json_pack("{s:s, s:[{s:{s:s, s:i}}, {s:{s:s, s:i}}], s:[], s:{s:{s:s, s:[I], s:[s]}}}",
-                  "type", "TemplateProcessing", "single", "SpecialToken", "id", name, "type_id", 0,
-                  "Sequence", "id", "A", "type_id", 0, "pair", "special_tokens", name, "id", name,
-                  "ids", (json_int_t)id, "tokens", name);
+    const int failed = json_array_append_new(single, json_pack("{s:{s:s, s:i}}", "SpecialToken",
+                                                               "id", name, "type_id", 0)) |
+                       json_object_set_new(specials, name,
+                                           json_pack("{s:s, s:[I], s:[s]}", "id", name, "ids",
+                                                     (json_int_t)id, "tokens", name));
     json_decref(text);
-    return post && json_object_set_new(m->root, "post_processor", post) == 0 ? LS_OK : no_memory(m);
+    return failed ? no_memory(m) : LS_OK;
+}
+
+static ls_status add_template(const maker *m) {
+    bool bos = false, eos = false;
+    LS_TRY(read_flag(m, KEY("add_bos_token"), m->chain->bos, &bos));
+    LS_TRY(read_flag(m, KEY("add_eos_token"), false, &eos));
+    if (!bos && !eos)
+        return LS_OK;
+    json_t *single = json_array(), *specials = json_object();
+    json_t *post = json_pack("{s:s, s:o, s:[], s:o}", "type", "TemplateProcessing", "single",
+                             single, "pair", "special_tokens", specials);
+    if (!post || json_object_set_new(m->root, "post_processor", post) != 0)
+        return no_memory(m);
+    if (bos)
+        LS_TRY(add_around(m, KEY("bos_token_id"), single, specials));
+    if (json_array_append_new(
+            single, json_pack("{s:{s:s, s:i}}", "Sequence", "id", "A", "type_id", 0)) != 0)
+        return no_memory(m);
+    return eos ? add_around(m, KEY("eos_token_id"), single, specials) : LS_OK;
 }
 
 /* ---- all of it ------------------------------------------------------------------------------- */
@@ -189,36 +276,77 @@ static json_t *part(const char *text) {
     return json_loads(text, JSON_DECODE_ANY, NULL);
 }
 
-static ls_status fill(maker *m, const struct chain *c) {
+/* The parts around the model: of SentencePiece, by whether a text begins with a space. */
+static ls_status add_parts(const maker *m) {
+    static const char extra_key[] = KEY("remove_extra_whitespaces");
+    const bool scored = m->chain == &spm;
+    bool extra = false;
+    if (scored)
+        LS_TRY(read_flag(m, extra_key, false, &extra));
+    if (extra)
+        return ls_gguf_fail(m->g, (ls_gguf_str){extra_key, strlen(extra_key)}, m->err,
+                            "is true, which is not supported (only absent or false)");
+    const char *normalizer = !scored ? m->chain->normalizer : m->space ? space_and_bars : bars;
+    const char *decoder = !scored ? BYTES("true") : m->space ? from_space_and_bars : from_bars;
+    const int failed =
+        json_object_set_new(m->root, "normalizer", part(normalizer)) |
+        json_object_set_new(m->root, "pre_tokenizer", part(m->chain->splitter)) |
+        json_object_set_new(m->root, "decoder", part(decoder)) |
+        json_object_set_new(m->model, "byte_fallback", json_boolean(scored)) |
+        json_object_set_new(m->model, "fuse_unk", json_boolean(scored)) |
+        json_object_set_new(m->model, "ignore_merges", json_boolean(m->chain->ignore_merges));
+    return failed ? no_memory(m) : LS_OK;
+}
+
+static ls_status fill(maker *m) {
     m->vocab = json_object();
     m->merges = json_array();
     m->added = json_array();
-    m->root = json_pack("{s:s, s:{s:s, s:b, s:o, s:o}, s:o, s:o, s:o, s:n, s:o}", "version", "1.0",
-                        "model", "type", "BPE", "ignore_merges", c->ignore_merges, "vocab",
-                        m->vocab, "merges", m->merges, "added_tokens", m->added, "normalizer",
-                        part(c->normalizer), "pre_tokenizer", part(c->splitter), "post_processor",
-                        "decoder", part(BYTES("true")));
+    m->model = json_pack("{s:s, s:o, s:o}", "type", "BPE", "vocab", m->vocab, "merges", m->merges);
+    m->root =
+        json_pack("{s:s, s:o, s:o}", "version", "1.0", "model", m->model, "added_tokens", m->added);
     if (!m->root)
         return no_memory(m);
+    if (m->chain == &spm)
+        LS_TRY(read_flag(m, KEY("add_space_prefix"), true, &m->space));
     LS_TRY(add_tokens(m));
-    LS_TRY(add_merges(m));
-    return add_template(m, c);
+    LS_TRY(m->chain == &spm ? read_scores(m) : add_merges(m));
+    LS_TRY(add_parts(m));
+    return add_template(m);
 }
 
 ls_status ls_gguf_tokenizer_open(const ls_gguf *g, const ls_tokenizer_options *options,
                                  ls_tokenizer **out, ls_err *err) {
-    const struct chain *c = find_chain(g);
-    maker m = {.g = g, .err = err};
-    if (!c) {
-        *out = NULL;
+    maker m = {.g = g, .chain = find_chain(g), .err = err};
+    *out = NULL;
+    if (!m.chain)
         return LS_OK;
+    ls_status s = fill(&m);
+    if (s == LS_OK) {
+        const ls_json doc = {m.root, (char *)(uintptr_t)ls_gguf_name(g)};
+        s = ls_tokenizer_build(&doc, m.score, options, out, err);
     }
-    ls_status s = fill(&m, c);
-    char *text = s == LS_OK ? json_dumps(m.root, JSON_COMPACT) : NULL;
     json_decref(m.root);
-    if (s == LS_OK)
-        s = text ? ls_tokenizer_parse(text, strlen(text), ls_gguf_name(g), options, out, err)
-                 : no_memory(&m);
-    free(text);
+    free(m.score);
     return s;
+}
+
+static void name_of(const ls_gguf *g, const char *key, char *dst, size_t cap) {
+    const ls_gguf_value *v = ls_gguf_find(g, key);
+    ls_gguf_str s;
+    if (v && ls_gguf_as_string(v, &s))
+        ls_err_text(dst, cap, s.s, s.n);
+    else
+        snprintf(dst, cap, "none");
+}
+
+ls_status ls_gguf_tokenizer_refuse(const ls_gguf *g, ls_err *err) {
+    char model[80], pre[80];
+    name_of(g, KEY("model"), model, sizeof model);
+    name_of(g, KEY("pre"), pre, sizeof pre);
+    return ls_gguf_fail(
+        g, (ls_gguf_str){KEY("model"), strlen(KEY("model"))}, err,
+        "the tokenizer \"%s\" with pre type \"%s\" is not supported (only llama, and "
+        "gpt2 with gpt-2, llama-bpe, qwen2, smollm or default)",
+        model, pre);
 }

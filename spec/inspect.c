@@ -165,8 +165,8 @@ static ls_status put_tokenizer(FILE *out, const ls_model *m, ls_err *err) {
         fputs("none: the folder has no tokenizer.json\n", out);
         return LS_OK;
     }
-    fprintf(out,
-            "byte-level BPE, %zu tokens, %zu merges, ids below %" PRId32 " of %" PRId32 " rows\n",
+    fprintf(out, "%s BPE, %zu tokens, %zu merges, ids below %" PRId32 " of %" PRId32 " rows\n",
+            ls_tokenizer_byte_level(tok) ? "byte-level" : "SentencePiece",
             ls_tokenizer_n_tokens(tok), ls_tokenizer_n_merges(tok), ls_tokenizer_size(tok),
             m->config.n_vocab);
     if (ls_tokenizer_warning(tok)) {

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "chat.h"
 #include "chunk_text.h"
 #include "lua_module.h"
 #include "tokenizer.h"
@@ -61,10 +62,11 @@ static int model_digest(lua_State *L) {
 
 static const ls_tokenizer *tokenizer_of(lua_State *L, const ls_lua_model *m, const char *call) {
     if (!m->m->tokenizer)
-        ls_lua_bad(L,
-                   "%s: %s has no tokenizer (tokenizer.json, or a byte-level BPE in a GGUF file); "
-                   "give token ids instead of text",
-                   call, m->m->dir);
+        ls_lua_bad(
+            L,
+            "%s: %s has no tokenizer (tokenizer.json, or one in the GGUF file that is supported); "
+            "give token ids instead of text",
+            call, m->m->dir);
     return m->m->tokenizer;
 }
 
@@ -146,6 +148,27 @@ static int model_decode(lua_State *L) {
     return 1;
 }
 
+/* model:chat(text [, system]) -> ids of a user's turn in the model's own chat template */
+static int model_chat(lua_State *L) {
+    const ls_lua_model *m = model_at(L, "chat");
+    const ls_tokenizer *tok = tokenizer_of(L, m, "chat");
+    size_t n = 0;
+    if (lua_type(L, 2) != LUA_TSTRING || (!lua_isnoneornil(L, 3) && lua_type(L, 3) != LUA_TSTRING))
+        return ls_lua_bad(L, "chat: takes a text, and perhaps a system text");
+    const char *text = lua_tolstring(L, 2, &n), *system = lua_tostring(L, 3);
+    ls_ids *ids = ls_lua_box(L, sizeof *ids, ids_free);
+    ls_chat chat;
+    ls_err err;
+    ls_status s = ls_chat_open(m->m->dir, ls_checkpoint_gguf(m->m->checkpoint), &chat, &err);
+    if (s == LS_OK)
+        s = ls_chat_encode(&chat, tok, m->m->config.bos, system, text, n, ids, NULL, &err);
+    ls_chat_free(&chat);
+    if (s != LS_OK)
+        ls_lua_bad_err(L, "chat", &err);
+    ls_lua_push_tokens(L, ids->id, ids->n);
+    return 1;
+}
+
 static const luaL_Reg model_fields[] = {
     {"name", model_name},         {"dir", model_dir},
     {"n_params", model_n_params}, {"vocab", model_vocab},
@@ -153,7 +176,7 @@ static const luaL_Reg model_fields[] = {
     {"digest", model_digest},     {NULL, NULL},
 };
 static const luaL_Reg model_methods[] = {
-    {"encode", model_encode}, {"decode", model_decode}, {NULL, NULL}};
+    {"encode", model_encode}, {"decode", model_decode}, {"chat", model_chat}, {NULL, NULL}};
 
 const ls_lua_class ls_lua_model_class = {"model", model_drop, model_fields, model_methods};
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "file.h"
+#include "tokenizer_build.h"
 #include "tokenizer_impl.h"
 #include "utf8.h"
 
@@ -59,7 +60,8 @@ void ls_text_free(ls_text *text) {
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-static ls_status load(ls_tokenizer *tok, const ls_json_at *root, bool partial, ls_err *err) {
+static ls_status load(ls_tokenizer *tok, const ls_json_at *root, const float *score, bool partial,
+                      ls_err *err) {
     static const char *const known[] = {"version",        "truncation", "padding",
                                         "added_tokens",   "normalizer", "pre_tokenizer",
                                         "post_processor", "decoder",    "model"};
@@ -71,11 +73,32 @@ static ls_status load(ls_tokenizer *tok, const ls_json_at *root, bool partial, l
     if (strcmp(version, "1.0") != 0)
         return ls_json_fail(&at, err, "only version 1.0 is supported");
     ls_json_at model = ls_json_key(root, "model");
+    LS_TRY(ls_tok_load_parts(tok, root, err));
     LS_TRY(ls_tok_check_model(tok, &model, partial, err));
     LS_TRY(ls_tok_load_vocab(tok, root, partial, err));
-    LS_TRY(ls_tok_load_merges(tok, &model, err));
-    LS_TRY(ls_tok_load_parts(tok, root, err));
+    LS_TRY(score ? ls_tok_load_scores(tok, score, err) : ls_tok_load_merges(tok, &model, err));
+    LS_TRY(ls_tok_load_post(tok, root, err));
+    LS_TRY(ls_tok_load_bytes(tok, err));
     return ls_tok_load_tries(tok, err);
+}
+
+ls_status ls_tokenizer_build(const ls_json *doc, const float *score,
+                             const ls_tokenizer_options *options, ls_tokenizer **out, ls_err *err) {
+    ls_tokenizer *tok = calloc(1, sizeof *tok);
+    ls_status s = LS_OK;
+    if (!tok || !(tok->name = malloc(strlen(doc->name) + 1))) {
+        s = ls_fail(err, LS_ERR_MEMORY, "out of memory while reading a tokenizer");
+    } else {
+        strcpy(tok->name, doc->name);
+        ls_json_at root = ls_json_root(doc);
+        s = load(tok, &root, score, options && options->partial_bytes, err);
+    }
+    if (s != LS_OK) {
+        ls_tokenizer_destroy(tok);
+        return s;
+    }
+    *out = tok;
+    return LS_OK;
 }
 
 ls_status ls_tokenizer_parse(const char *json, size_t n, const char *name,
@@ -85,22 +108,9 @@ ls_status ls_tokenizer_parse(const char *json, size_t n, const char *name,
                        TOKENIZER_BYTES_MAX);
     ls_json doc = {0};
     LS_TRY(ls_json_parse(json, n, name, &doc, err));
-    ls_tokenizer *tok = calloc(1, sizeof *tok);
-    ls_status s = LS_OK;
-    if (!tok || !(tok->name = malloc(strlen(name) + 1))) {
-        s = ls_fail(err, LS_ERR_MEMORY, "out of memory while reading a tokenizer");
-    } else {
-        strcpy(tok->name, name);
-        ls_json_at root = ls_json_root(&doc);
-        s = load(tok, &root, options && options->partial_bytes, err);
-    }
+    ls_status s = ls_tokenizer_build(&doc, NULL, options, out, err);
     ls_json_free(&doc);
-    if (s != LS_OK) {
-        ls_tokenizer_destroy(tok);
-        return s;
-    }
-    *out = tok;
-    return LS_OK;
+    return s;
 }
 
 ls_status ls_tokenizer_open(const char *dir, const ls_tokenizer_options *options,
@@ -123,6 +133,7 @@ void ls_tokenizer_destroy(ls_tokenizer *tok) {
     free(tok->raw.node);
     free(tok->norm.node);
     free(tok->added);
+    free(tok->join);
     free(tok->merge);
     free(tok->slot);
     free(tok->byte);
@@ -151,17 +162,27 @@ static bool stands_alone(const uint8_t *s, size_t n, size_t begin, size_t end) {
 
 typedef struct pass {
     ls_tok_work *work;
-    bool no_special;
+    const uint8_t *text; /* all of it, in which the spans count */
+    const ls_tok_span *plain;
+    size_t n_plain;
 } pass;
 
-/* Splits s at the trie's tokens and hands what lies between to `between`. */
-static ls_status
-encode_around(const pass *p, const ls_tok_trie *trie, const uint8_t *s, size_t n,
-              ls_status (*between)(const pass *, const uint8_t *, size_t, ls_err *), ls_err *err) {
+typedef struct stretch { /* of the text: raw, or normalized */
+    const uint8_t *s;
+    size_t n;
+    bool first; /* it begins where the text begins */
+} stretch;
+
+/* Splits x at the trie's tokens and hands what lies between to `between`. */
+static ls_status encode_around(const pass *p, const ls_tok_trie *trie, stretch x,
+                               const ls_tok_span *plain, size_t n_plain,
+                               ls_status (*between)(const pass *, stretch, ls_err *), ls_err *err) {
     const ls_tokenizer *tok = p->work->tok;
+    const uint8_t *s = x.s;
+    const size_t n = x.n;
     size_t done = 0, from = 0, begin = 0, end = 0;
     int32_t hit;
-    while ((hit = ls_tok_find_added(tok, trie, s, n, from, p->no_special, &begin, &end)) >= 0) {
+    while ((hit = ls_tok_find_added(tok, trie, s, n, from, plain, n_plain, &begin, &end)) >= 0) {
         const ls_tok_added *a = &tok->added[hit];
         from = end; /* a match that may not stand is passed over whole, as in the reference */
         if (a->single_word && !stands_alone(s, n, begin, end))
@@ -175,36 +196,39 @@ encode_around(const pass *p, const ls_tok_trie *trie, const uint8_t *s, size_t n
             end += c.len;
         }
         if (begin > done)
-            LS_TRY(between(p, s + done, begin - done, err));
+            LS_TRY(between(p, (stretch){s + done, begin - done, x.first && done == 0}, err));
         LS_TRY(ls_ids_push(p->work->out, a->id, err));
         done = end;
     }
-    return done < n ? between(p, s + done, n - done, err) : LS_OK;
+    return done < n ? between(p, (stretch){s + done, n - done, x.first && done == 0}, err) : LS_OK;
 }
 
-static ls_status encode_plain(const pass *p, const uint8_t *s, size_t n, ls_err *err) {
-    return ls_tok_split_text(p->work, s, n, err);
+static ls_status encode_plain(const pass *p, stretch x, ls_err *err) {
+    return ls_tok_split_text(p->work, x.s, x.n, x.first, err);
 }
 
-static ls_status encode_normalized(const pass *p, const uint8_t *s, size_t n, ls_err *err) {
-    ls_text nfc = {0};
-    ls_status st = LS_OK;
-    if (p->work->tok->nfc && ls_tok_nfc(s, n, &nfc, &st, err)) {
-        s = (const uint8_t *)nfc.s;
-        n = nfc.n;
-    }
+/* Normalizing moves bytes, so that one plain byte here makes the whole stretch plain. */
+static ls_status encode_normalized(const pass *p, stretch x, ls_err *err) {
+    const ls_tokenizer *tok = p->work->tok;
+    const size_t at = (size_t)(x.s - p->text);
+    bool plain = false;
+    for (size_t i = 0; i < p->n_plain; i++)
+        plain |= at < p->plain[i].end && at + x.n > p->plain[i].begin;
+    ls_tok_normal t = {.s = x.s, .n = x.n};
+    ls_status st = ls_tok_normalize(tok, &t, err);
+    const ls_tok_span all = {0, t.n};
     if (st == LS_OK)
-        st = encode_around(p, &p->work->tok->norm, s, n, encode_plain, err);
-    ls_text_free(&nfc);
+        st = encode_around(p, &tok->norm, (stretch){t.s, t.n, x.first}, &all, plain, encode_plain,
+                           err);
+    ls_tok_normal_free(&t);
     return st;
 }
 
 /* ---- encode ---------------------------------------------------------------------------------- */
 
-/* A copy of s in which each maximal part that is not UTF-8 is U+FFFD. */
+/* Appends s, each maximal part that is not UTF-8 as U+FFFD. */
 static ls_status sanitize(const uint8_t *s, size_t n, ls_text *out, size_t *n_replaced,
                           ls_err *err) {
-    *n_replaced = 0;
     LS_TRY(ls_text_append(out, "", 0, err));
     for (size_t i = 0; i < n;) {
         size_t ok = ls_utf8_valid(s + i, n - i);
@@ -225,15 +249,16 @@ static ls_status push_all(ls_ids *out, const int32_t *id, size_t n, ls_err *err)
     return LS_OK;
 }
 
-static ls_status encode(ls_tok_work *w, const uint8_t *s, size_t n, unsigned flags,
-                        ls_encode_info *info, ls_err *err) {
+static ls_status encode(const pass *p, size_t n, unsigned flags, ls_encode_info *info,
+                        ls_err *err) {
+    ls_tok_work *w = p->work;
     const ls_tokenizer *tok = w->tok;
-    const pass p = {w, (flags & LS_ENCODE_NO_SPECIAL) != 0};
     bool template = (flags & LS_ENCODE_TEMPLATE) != 0;
     if (template)
         LS_TRY(push_all(w->out, tok->before, tok->n_before, err));
     size_t text_at = w->out->n;
-    LS_TRY(encode_around(&p, &tok->raw, s, n, encode_normalized, err));
+    LS_TRY(encode_around(p, &tok->raw, (stretch){p->text, n, true}, p->plain, p->n_plain,
+                         encode_normalized, err));
     info->double_bos = template && tok->n_before > 0 && w->out->n > text_at &&
                        w->out->id[text_at] == tok->before[tok->n_before - 1];
     if (template)
@@ -242,36 +267,69 @@ static ls_status encode(ls_tok_work *w, const uint8_t *s, size_t n, unsigned fla
     return LS_OK;
 }
 
-ls_status ls_tokenizer_encode(const ls_tokenizer *tok, const char *text, size_t n, unsigned flags,
-                              ls_ids *out, ls_encode_info *info, ls_err *err) {
+/* The parts joined and UTF-8; where the plain ones lie. */
+static ls_status join(const ls_encode_part *part, size_t n_part, bool all_plain, ls_text *text,
+                      ls_tok_span *span, size_t *n_span, size_t *n_replaced, ls_err *err) {
+    for (size_t i = 0; i < n_part; i++) {
+        const size_t begin = text->n;
+        LS_TRY(sanitize((const uint8_t *)part[i].s, part[i].n, text, n_replaced, err));
+        if (part[i].plain || all_plain)
+            span[(*n_span)++] = (ls_tok_span){begin, text->n};
+    }
+    return LS_OK;
+}
+
+ls_status ls_tokenizer_encode_parts(const ls_tokenizer *tok, const ls_encode_part *part,
+                                    size_t n_part, unsigned flags, ls_ids *out,
+                                    ls_encode_info *info, ls_err *err) {
+    const bool all_plain = (flags & LS_ENCODE_NO_SPECIAL) != 0;
     ls_encode_info seen = {0};
-    const uint8_t *s = (const uint8_t *)text;
-    ls_text clean = {0};
-    size_t was = out->n;
+    ls_text text = {0};
+    const size_t was = out->n;
+    size_t n_span = 0;
+    ls_tok_span one = {0}, *span = n_part > 1 ? calloc(n_part, sizeof *span) : &one;
+    if (!span)
+        return ls_fail(err, LS_ERR_MEMORY, "out of memory: %zu parts of a text", n_part);
     ls_status st = LS_OK;
-    if (ls_utf8_valid(s, n) < n) {
-        st = sanitize(s, n, &clean, &seen.n_replaced, err);
-        s = (const uint8_t *)clean.s;
-        n = clean.n;
+    const uint8_t *s = n_part == 1 ? (const uint8_t *)part->s : NULL;
+    size_t n = n_part == 1 ? part->n : 0;
+    if (n_part == 1 && ls_utf8_valid(s, n) == n) { /* as it is, without a copy */
+        one = (ls_tok_span){0, n};
+        n_span = part->plain || all_plain;
+    } else {
+        st = join(part, n_part, all_plain, &text, span, &n_span, &seen.n_replaced, err);
+        s = (const uint8_t *)text.s;
+        n = text.n;
     }
     ls_tok_work work = {.tok = tok, .out = out};
+    const pass p = {&work, s, span, n_span};
     if (st == LS_OK)
-        st = encode(&work, s, n, flags, &seen, err);
+        st = encode(&p, n, flags, &seen, err);
     ls_tok_work_free(&work);
-    ls_text_free(&clean);
-    if (st != LS_OK) {
+    ls_text_free(&text);
+    if (span != &one)
+        free(span);
+    if (st != LS_OK)
         out->n = was;
-        return st;
-    }
-    if (info)
+    else if (info)
         *info = seen;
-    return LS_OK;
+    return st;
+}
+
+ls_status ls_tokenizer_encode(const ls_tokenizer *tok, const char *text, size_t n, unsigned flags,
+                              ls_ids *out, ls_encode_info *info, ls_err *err) {
+    const ls_encode_part part = {text, n, false};
+    return ls_tokenizer_encode_parts(tok, &part, 1, flags, out, info, err);
 }
 
 /* ---- questions ------------------------------------------------------------------------------- */
 
 int32_t ls_tokenizer_size(const ls_tokenizer *tok) {
     return tok->size;
+}
+
+bool ls_tokenizer_byte_level(const ls_tokenizer *tok) {
+    return tok->byte_level;
 }
 
 size_t ls_tokenizer_n_tokens(const ls_tokenizer *tok) {

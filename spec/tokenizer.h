@@ -1,13 +1,20 @@
-/* tokenizer.h - byte-level BPE from tokenizer.json: text to ids, ids to text.
- * Built     model BPE (merges as "a b" or ["a", "b"], ignore_merges); normalizers NFC, Sequence;
- *           splitters ByteLevel, Split (regex or literal, all behaviours, invert), Digits,
- *           Sequence; post-processors ByteLevel, TemplateProcessing, Sequence; decoder ByteLevel;
- *           added tokens with all flags. Anything else is refused with its JSON path: a default
- *           would give wrong ids.
- * Stricter  than peers, on purpose: two strings with one id, a byte without a token (see
- *           partial_bytes), a merge whose parts or result are not in the vocabulary, the same merge
- *           twice and an empty added token are refused.
+/* tokenizer.h - BPE from tokenizer.json, byte-level or as SentencePiece does it: text to ids, ids to
+ * text.
+ * Built     model BPE (merges as "a b" or ["a", "b"], ignore_merges, byte_fallback, unk_token,
+ *           fuse_unk); normalizers NFC, NFKC, Prepend, Replace (literal); splitters ByteLevel, Split
+ *           (regex or literal, all behaviours, invert), Digits, Metaspace; post-processors
+ *           ByteLevel, TemplateProcessing; decoders ByteLevel, Replace, Metaspace, ByteFallback,
+ *           Fuse, Strip of the text's beginning; Sequence of each; added tokens with all flags.
+ *           Anything else is refused with its JSON path: a default would give wrong ids.
+ * Stricter  than peers, on purpose: two strings with one id, a byte (or character) that the
+ *           vocabulary cannot express (see partial_bytes), a merge whose parts or result are not in
+ *           the vocabulary, the same merge twice and an empty added token are refused. A byte-level
+ *           vocabulary may lack control characters and bytes of no assigned character; a text that
+ *           has one is refused, where the reference drops it.
  * Text      is bytes. What is not UTF-8 is read as U+FFFD per maximal part (utf8.h) and counted.
+ * Bytes     that make no character, in tokens: one U+FFFD per maximal part, or with byte fallback one
+ *           per byte (sentencepiece's rule; the reference looks back over a whole run, which cannot
+ *           be shown as it comes).
  * Time      n log n in any text under the patterns of known models. A foreign pattern that
  *           backtracks past a limit, which grows with the text, is an error and not a hang.
  * Memory    a tokenizer owns its tables; ls_ids and ls_text belong to the caller, who frees them.
@@ -33,14 +40,22 @@ typedef struct ls_text { /* zero-initialise; grows; zero-terminated once somethi
 } ls_text;
 
 typedef struct ls_tokenizer_options {
-    bool partial_bytes; /* load a vocabulary that lacks bytes; text that needs one is then an error
-                         */
+    bool partial_bytes; /* load a vocabulary that cannot express all text; text that needs more is
+                           then an error */
 } ls_tokenizer_options;
 
 enum {                          /* flags of encode */
        LS_ENCODE_TEMPLATE = 1,  /* add what the post-processor adds (usually the BOS token) */
        LS_ENCODE_NO_SPECIAL = 2 /* untrusted text: special tokens spelled in it are plain text */
 };
+
+/* A text in parts: `plain` ones are a person's words, in which special tokens are plain text. A token
+ * that touches a plain part is none. */
+typedef struct ls_encode_part {
+    const char *s;
+    size_t n;
+    bool plain;
+} ls_encode_part;
 
 typedef struct ls_encode_info {
     bool double_bos;      /* the template's BOS precedes a BOS that the text itself spells */
@@ -62,6 +77,10 @@ void ls_tokenizer_destroy(ls_tokenizer *tok);
 /* Appends the ids of text to out. info may be NULL. On error out is as it was. */
 ls_status ls_tokenizer_encode(const ls_tokenizer *tok, const char *text, size_t n, unsigned flags,
                               ls_ids *out, ls_encode_info *info, ls_err *err);
+/* The same for the parts joined; LS_ENCODE_NO_SPECIAL makes all of them plain. */
+ls_status ls_tokenizer_encode_parts(const ls_tokenizer *tok, const ls_encode_part *part,
+                                    size_t n_part, unsigned flags, ls_ids *out,
+                                    ls_encode_info *info, ls_err *err);
 /* Appends the text of ids; skip_special leaves special tokens out. LS_ERR_INPUT for an id without a
  * token (negative, a gap, at or past the size). */
 ls_status ls_tokenizer_decode(const ls_tokenizer *tok, const int32_t *ids, size_t n,
@@ -69,13 +88,16 @@ ls_status ls_tokenizer_decode(const ls_tokenizer *tok, const int32_t *ids, size_
 
 /* Largest id + 1: ids at or past it exist in no text. */
 int32_t ls_tokenizer_size(const ls_tokenizer *tok);
-/* The bytes a token stands for, not zero-terminated; NULL for an id without a token. */
+/* The bytes a token stands for inside a text, not zero-terminated; NULL for an id without a token. */
 const uint8_t *ls_tokenizer_bytes(const ls_tokenizer *tok, int32_t id, size_t *n);
 bool ls_tokenizer_is_special(const ls_tokenizer *tok, int32_t id);
-/* Id of the token spelled so in the file (byte-level letters), or of an added token; -1: none. */
+/* Id of the token spelled so in the file (byte letters, or a mark for a space), or of an added token;
+ * -1: none. */
 int32_t ls_tokenizer_find(const ls_tokenizer *tok, const char *spelling);
 /* First id the template puts before a text; -1: none. */
 int32_t ls_tokenizer_bos(const ls_tokenizer *tok);
+/* Are its symbols bytes (true), or characters with tokens for the bytes of others? */
+bool ls_tokenizer_byte_level(const ls_tokenizer *tok);
 size_t ls_tokenizer_n_tokens(const ls_tokenizer *tok);
 size_t ls_tokenizer_n_merges(const ls_tokenizer *tok);
 /* One line worth telling a person (a vocabulary of words without merges), or NULL. */
@@ -97,8 +119,10 @@ ls_status ls_text_append(ls_text *text, const char *s, size_t n, ls_err *err);
 typedef struct ls_stream {
     const ls_tokenizer *tok;
     bool skip_special;
+    bool begun; /* a token was shown */
     uint8_t held[4];
     uint8_t n_held;
+    uint8_t n_strip; /* characters still left out where the text begins (Strip) */
 } ls_stream;
 
 ls_stream ls_stream_begin(const ls_tokenizer *tok, bool skip_special);

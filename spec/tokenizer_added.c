@@ -51,23 +51,26 @@ ls_status ls_tok_load_tries(ls_tokenizer *tok, ls_err *err) {
     for (size_t i = 0; i < tok->n_added; i++) {
         const ls_tok_added *a = &tok->added[i];
         const ls_tok_entry *e = &tok->token[a->id];
-        const uint8_t *s = (const uint8_t *)tok->spell + e->spell_at;
-        ls_text nfc = {0};
-        ls_status st = LS_OK;
-        if (!a->normalized)
-            st = insert(&tok->raw, s, e->spell_n, (int32_t)i, err);
-        else if (tok->nfc && ls_tok_nfc(s, e->spell_n, &nfc, &st, err) && st == LS_OK)
-            st = insert(&tok->norm, (const uint8_t *)nfc.s, nfc.n, (int32_t)i, err);
-        else if (st == LS_OK)
-            st = insert(&tok->norm, s, e->spell_n, (int32_t)i, err);
-        ls_text_free(&nfc);
+        ls_tok_normal t = {.s = (const uint8_t *)tok->spell + e->spell_at, .n = e->spell_n};
+        ls_status st = a->normalized ? ls_tok_normalize(tok, &t, err) : LS_OK;
+        if (st == LS_OK && t.n > 0)
+            st = insert(a->normalized ? &tok->norm : &tok->raw, t.s, t.n, (int32_t)i, err);
+        ls_tok_normal_free(&t);
         LS_TRY(st);
     }
     return LS_OK;
 }
 
+static bool touches(const ls_tok_span *plain, size_t n_plain, size_t begin, size_t end) {
+    for (size_t i = 0; i < n_plain; i++)
+        if (begin < plain[i].end && end > plain[i].begin)
+            return true;
+    return false;
+}
+
 int32_t ls_tok_find_added(const ls_tokenizer *tok, const ls_tok_trie *trie, const uint8_t *s,
-                          size_t n, size_t from, bool no_special, size_t *begin, size_t *end) {
+                          size_t n, size_t from, const ls_tok_span *plain, size_t n_plain,
+                          size_t *begin, size_t *end) {
     if (trie->n <= 1)
         return -1;
     for (size_t at = from; at < n; at++) {
@@ -76,7 +79,7 @@ int32_t ls_tok_find_added(const ls_tokenizer *tok, const ls_tok_trie *trie, cons
         int32_t hit = -1, node = 0;
         for (size_t i = at; i < n && (node = child_of(trie, node, s[i])) >= 0; i++) {
             int32_t a = trie->node[node].added;
-            if (a >= 0 && !(no_special && tok->added[a].special)) {
+            if (a >= 0 && !(tok->added[a].special && touches(plain, n_plain, at, i + 1))) {
                 hit = a;
                 *end = i + 1;
             }

@@ -1,4 +1,5 @@
-/* tokenizer_load.c - the tables of a BPE model: tokens, their bytes, merges, added tokens. */
+/* tokenizer_load.c - the tables of a BPE model: tokens, their bytes, added tokens. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -46,10 +47,14 @@ static uint64_t hash(const char *data, size_t n) {
 }
 
 /* The slot that holds the spelling, or the empty one where it belongs. */
-static size_t find_slot(const ls_tokenizer *tok, const char *s, size_t n) {
-    size_t mask = tok->n_slots - 1, i = (size_t)hash(s, n) & mask;
-    for (; tok->slot[i]; i = (i + 1) & mask) {
-        const ls_tok_entry *e = &tok->token[tok->slot[i] - 1];
+static size_t find_slot(const ls_tokenizer *tok, const char *s, size_t n, uint32_t *tag) {
+    const uint64_t h = hash(s, n);
+    size_t mask = tok->n_slots - 1, i = (size_t)h & mask;
+    *tag = (uint32_t)(h >> 32);
+    for (; tok->slot[i].next_id; i = (i + 1) & mask) {
+        if (tok->slot[i].tag != *tag)
+            continue;
+        const ls_tok_entry *e = &tok->token[tok->slot[i].next_id - 1];
         if (e->spell_n == n && memcmp(tok->spell + e->spell_at, s, n) == 0)
             break;
     }
@@ -57,7 +62,8 @@ static size_t find_slot(const ls_tokenizer *tok, const char *s, size_t n) {
 }
 
 int32_t ls_tok_lookup(const ls_tokenizer *tok, const char *spelling, size_t n) {
-    return (int32_t)tok->slot[find_slot(tok, spelling, n)] - 1;
+    uint32_t tag;
+    return (int32_t)tok->slot[find_slot(tok, spelling, n, &tag)].next_id - 1;
 }
 
 /* Appends what the token stands for: bytes when every character is a byte letter, else itself
@@ -101,8 +107,11 @@ static ls_status set_token(ls_tokenizer *tok, const ls_json_at *at, int32_t id, 
     *e = (ls_tok_entry){*spelled, (uint32_t)n, 0, 0, (uint8_t)(flags | LS_TOK_THERE)};
     memcpy(tok->spell + *spelled, s, n);
     *spelled += (uint32_t)n;
-    put_bytes(tok, e, bytes);
-    tok->slot[find_slot(tok, s, n)] = (uint32_t)id + 1;
+    if (tok->byte_level)
+        put_bytes(tok, e, bytes);
+    uint32_t tag;
+    const size_t at_slot = find_slot(tok, s, n, &tag);
+    tok->slot[at_slot] = (ls_tok_slot){(uint32_t)id + 1, tag};
     tok->n_tokens++;
     return LS_OK;
 }
@@ -114,10 +123,16 @@ typedef struct extent {
     size_t n_tokens, n_bytes;
 } extent;
 
+/* What an iterator of the vocabulary is at, without a search for its key. */
+static ls_json_at member(const ls_json_at *object, void *it) {
+    return (ls_json_at){
+        .value = json_object_iter_value(it), .up = object, .key = json_object_iter_key(it)};
+}
+
 static ls_status measure(const ls_json_at *vocab, const ls_json_at *added, extent *x, ls_err *err) {
     json_t *object = (json_t *)(uintptr_t)vocab->value;
     for (void *it = json_object_iter(object); it; it = json_object_iter_next(object, it)) {
-        ls_json_at at = ls_json_key(vocab, json_object_iter_key(it));
+        const ls_json_at at = member(vocab, it);
         int64_t id = 0;
         LS_TRY(ls_json_as_int(&at, 0, LS_TOK_ID_MAX - 1, &id, err));
         x->max_id = id > x->max_id ? id : x->max_id;
@@ -223,6 +238,51 @@ static ls_status load_all_added(ls_tokenizer *tok, const ls_json_at *list, uint3
 
 /* ---- vocabulary ------------------------------------------------------------------------------ */
 
+static int32_t find_vocab(const ls_tokenizer *tok, const char *s, size_t n) {
+    int32_t id = ls_tok_lookup(tok, s, n);
+    return id >= 0 && (tok->token[id].flags & LS_TOK_VOCAB) ? id : -1;
+}
+
+/* Where the symbols are characters: the tokens for one that is none itself. */
+static ls_status find_fallbacks(ls_tokenizer *tok, const ls_json_at *model, bool partial,
+                                ls_err *err) {
+    ls_json_at at = ls_json_key(model, "unk_token");
+    const char *unk = NULL;
+    bool all = tok->byte_fallback;
+    char name[8];
+    for (int c = 0; c < 128; c++) {
+        const char one = (char)c;
+        tok->ascii_id[c] = find_vocab(tok, &one, 1);
+    }
+    for (unsigned b = 0; b < 256; b++) {
+        snprintf(name, sizeof name, "<0x%02X>", b);
+        tok->byte_id[b] = tok->byte_fallback ? find_vocab(tok, name, 6) : -1;
+        all &= tok->byte_id[b] >= 0;
+        if (tok->byte_id[b] >= 0)
+            tok->token[tok->byte_id[b]].flags |= LS_TOK_ODD;
+    }
+    tok->unk = -1;
+    LS_TRY(ls_json_string_or(model, "unk_token", NULL, &unk, err));
+    if (unk)
+        tok->unk = ls_tok_lookup(tok, unk, strlen(unk));
+    if (unk && tok->unk < 0)
+        return ls_json_fail(&at, err, "is not in the vocabulary");
+    if (unk)
+        tok->token[tok->unk].flags |= LS_TOK_ODD;
+    if (!unk && !all && !partial)
+        return ls_json_fail(&at, err, "is missing, and %s: some text could not be encoded",
+                            tok->byte_fallback ? "some byte (\"<0xE2>\") has no token"
+                                               : "there is no byte_fallback");
+    return LS_OK;
+}
+
+/* Bytes that real vocabularies lack (SmolLM2's does): those of no assigned character in UTF-8, and
+ * control characters other than tab and line ends. */
+static bool is_rare(uint32_t b) {
+    return (b < 0x20 && b != '\t' && b != '\n' && b != '\r') || b == 0x7F || b == 0xC0 ||
+           b == 0xC1 || b == 0xF1 || b == 0xF2 || b >= 0xF5;
+}
+
 static ls_status find_bytes(ls_tokenizer *tok, const ls_json_at *vocab, bool partial, ls_err *err) {
     for (uint32_t b = 0; b < 256; b++) {
         uint8_t utf8[4];
@@ -231,7 +291,7 @@ static ls_status find_bytes(ls_tokenizer *tok, const ls_json_at *vocab, bool par
         if (id >= 0 && !(tok->token[id].flags & LS_TOK_LETTERS))
             id = -1;
         tok->byte_id[b] = id;
-        if (id < 0 && !partial)
+        if (id < 0 && !partial && !is_rare(b))
             return ls_json_fail(
                 vocab, err,
                 "the byte %02X has no token (\"%.*s\" in byte letters), so some text "
@@ -253,109 +313,12 @@ ls_status ls_tok_load_vocab(ls_tokenizer *tok, const ls_json_at *root, bool part
     uint32_t spelled = 0, bytes = 0; /* sums fit: the file is smaller than 4 GiB */
     json_t *object = (json_t *)(uintptr_t)vocab.value;
     for (void *it = json_object_iter(object); it; it = json_object_iter_next(object, it)) {
-        const char *s = json_object_iter_key(it);
-        ls_json_at at = ls_json_key(&vocab, s);
+        const ls_json_at at = member(&vocab, it);
+        const char *s = at.key;
         int32_t id = (int32_t)json_integer_value(at.value);
         LS_TRY(set_token(tok, &at, id, s, strlen(s), LS_TOK_VOCAB, &spelled, &bytes, err));
     }
     LS_TRY(load_all_added(tok, &added, &spelled, &bytes, err));
-    return find_bytes(tok, &vocab, partial_bytes, err);
-}
-
-/* ---- merges ---------------------------------------------------------------------------------- */
-
-/* The two spellings of a merge: "a b", or ["a", "b"]. */
-static ls_status merge_parts(const ls_json_at *at, const char **a, size_t *na, const char **b,
-                             size_t *nb, ls_err *err) {
-    if (json_is_array(at->value)) {
-        if (json_array_size(at->value) != 2)
-            return ls_json_fail(at, err, "a merge joins two tokens, this has %zu",
-                                json_array_size(at->value));
-        ls_json_at left = ls_json_item(at, 0), right = ls_json_item(at, 1);
-        LS_TRY(ls_json_as_string(&left, a, na, err));
-        return ls_json_as_string(&right, b, nb, err);
-    }
-    size_t n = 0;
-    LS_TRY(ls_json_as_string(at, a, &n, err));
-    const char *space = memchr(*a, ' ', n);
-    if (!space || strchr(space + 1, ' '))
-        return ls_json_fail(at, err, "a merge is two tokens with one space between");
-    *na = (size_t)(space - *a);
-    *b = space + 1;
-    *nb = n - *na - 1;
-    return LS_OK;
-}
-
-static ls_status merge_token(const ls_tokenizer *tok, const ls_json_at *at, const char *s, size_t n,
-                             const char *role, int32_t *id, ls_err *err) {
-    *id = ls_tok_lookup(tok, s, n);
-    char shown[80];
-    if (*id < 0 || !(tok->token[*id].flags & LS_TOK_VOCAB))
-        return ls_json_fail(at, err, "the merge's %s \"%s\" is not in the vocabulary", role,
-                            ls_err_text(shown, sizeof shown, s, n));
-    return LS_OK;
-}
-
-static ls_status add_merge(ls_tokenizer *tok, const ls_json_at *at, uint32_t rank, ls_text *joined,
-                           ls_err *err) {
-    const char *a = NULL, *b = NULL;
-    size_t na = 0, nb = 0;
-    int32_t left = -1, right = -1, result = -1;
-    LS_TRY(merge_parts(at, &a, &na, &b, &nb, err));
-    LS_TRY(merge_token(tok, at, a, na, "left part", &left, err));
-    LS_TRY(merge_token(tok, at, b, nb, "right part", &right, err));
-    joined->n = 0;
-    LS_TRY(ls_text_append(joined, a, na, err));
-    LS_TRY(ls_text_append(joined, b, nb, err));
-    LS_TRY(merge_token(tok, at, joined->s, joined->n, "result", &result, err));
-    uint64_t pair = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
-    size_t mask = tok->n_merge_slots - 1, i = ls_tok_merge_slot(tok, pair);
-    for (; tok->merge[i].id >= 0; i = (i + 1) & mask)
-        if (tok->merge[i].pair == pair)
-            return ls_json_fail(at, err, "the same merge as entry %u", tok->merge[i].rank);
-    tok->merge[i] = (ls_tok_merge){pair, rank, result};
-    return LS_OK;
-}
-
-/* A vocabulary of words that no merge can build: text would become single bytes. */
-static void warn_unmerged(ls_tokenizer *tok) {
-    static const char line[] = "the tokenizer has tokens of several bytes but no merges: all text "
-                               "becomes single bytes";
-    for (int32_t i = 0; i < tok->size; i++)
-        if ((tok->token[i].flags & LS_TOK_LETTERS) && !(tok->token[i].flags & LS_TOK_ADDED) &&
-            tok->token[i].byte_n > 1) {
-            memcpy(tok->warning, line, sizeof line);
-            return;
-        }
-}
-
-ls_status ls_tok_load_merges(ls_tokenizer *tok, const ls_json_at *model, ls_err *err) {
-    ls_json_at list = ls_json_key(model, "merges");
-    size_t n = 0;
-    LS_TRY(ls_json_as_array(&list, &n, err));
-    if (n > UINT32_MAX / 4)
-        return ls_json_fail(&list, err, "has %zu entries", n);
-    if (n == 0) {
-        if (!tok->ignore_merges)
-            warn_unmerged(tok);
-        return LS_OK;
-    }
-    tok->n_merge_slots = 16;
-    tok->merge_shift = 60;
-    for (; tok->n_merge_slots < 2 * n; tok->merge_shift--)
-        tok->n_merge_slots *= 2;
-    tok->merge = malloc(tok->n_merge_slots * sizeof *tok->merge);
-    if (!tok->merge)
-        return ls_fail(err, LS_ERR_MEMORY, "out of memory: %zu merges", n);
-    for (size_t i = 0; i < tok->n_merge_slots; i++)
-        tok->merge[i] = (ls_tok_merge){0, 0, -1};
-    ls_text joined = {0};
-    ls_status s = LS_OK;
-    for (size_t i = 0; i < n && s == LS_OK; i++) {
-        ls_json_at at = ls_json_item(&list, i);
-        s = add_merge(tok, &at, (uint32_t)i, &joined, err);
-    }
-    ls_text_free(&joined);
-    tok->n_merges = n;
-    return s;
+    return tok->byte_level ? find_bytes(tok, &vocab, partial_bytes, err)
+                           : find_fallbacks(tok, &model, partial_bytes, err);
 }

@@ -1,59 +1,35 @@
-/* tokenizer_parts.c - the components around the model: normalizer, splitters, template, decoder. */
+/* tokenizer_parts.c - the components around the model: splitters, template, and the checks of all. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "tokenizer_impl.h"
-
-#define ONLY(at, err, ...)                                                  \
-    do {                                                                    \
-        static const char *const only_[] = {__VA_ARGS__};                   \
-        LS_TRY(ls_json_only(at, only_, sizeof only_ / sizeof *only_, err)); \
-    } while (0)
+#include "utf8.h"
 
 /* GPT-2's splitter, which ByteLevel carries inside. */
 static const char byte_level_pattern[] =
     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
 
-static ls_status type_of(const ls_json_at *at, const char **type, ls_err *err) {
+ls_status ls_tok_type_of(const ls_json_at *at, const char **type, ls_err *err) {
     LS_TRY(ls_json_as_object(at, err));
     return ls_json_string(at, "type", type, err);
 }
 
-static ls_status unknown(const ls_json_at *at, const char *what, const char *type, ls_err *err) {
+ls_status ls_tok_unknown(const ls_json_at *at, const char *what, const char *type, ls_err *err) {
     char shown[80];
     return ls_json_fail(at, err, "the %s \"%s\" is not supported", what,
                         ls_err_text(shown, sizeof shown, type, strlen(type)));
 }
 
-/* Calls `load` for each item of at[list]; nesting ends at the depth limit of JSON. */
-static ls_status each(ls_tokenizer *tok, const ls_json_at *at, const char *list,
-                      ls_status (*load)(ls_tokenizer *, const ls_json_at *, ls_err *),
-                      ls_err *err) {
-    ls_json_at items = ls_json_key(at, list);
+ls_status ls_tok_read_mark(const ls_json_at *at, const char *key, ls_tok_mark *out, ls_err *err) {
+    ls_json_at text = ls_json_key(at, key);
+    const char *s = NULL;
     size_t n = 0;
-    LS_TRY(ls_json_as_array(&items, &n, err));
-    for (size_t i = 0; i < n; i++) {
-        ls_json_at item = ls_json_item(&items, i);
-        LS_TRY(load(tok, &item, err));
-    }
+    LS_TRY(ls_json_as_string(&text, &s, &n, err));
+    if (n == 0 || ls_utf8_next((const uint8_t *)s, n).len != n)
+        return ls_json_fail(&text, err, "is not one character");
+    memcpy(out->s, s, n);
+    out->n = (uint8_t)n;
     return LS_OK;
-}
-
-/* ---- normalizer ------------------------------------------------------------------------------ */
-
-static ls_status load_normalizer(ls_tokenizer *tok, const ls_json_at *at, ls_err *err) {
-    const char *type = NULL;
-    LS_TRY(type_of(at, &type, err));
-    if (strcmp(type, "NFC") == 0) {
-        ONLY(at, err, "type");
-        tok->nfc = true;
-        return LS_OK;
-    }
-    if (strcmp(type, "Sequence") == 0) {
-        ONLY(at, err, "type", "normalizers");
-        return each(tok, at, "normalizers", load_normalizer, err);
-    }
-    return unknown(at, "normalizer", type, err);
 }
 
 /* ---- splitters ------------------------------------------------------------------------------- */
@@ -87,17 +63,18 @@ static ls_status read_behavior(const ls_json_at *at, ls_tok_behavior *out, ls_er
             return LS_OK;
         }
     ls_json_at where = ls_json_key(at, "behavior");
-    return unknown(&where, "behavior", name, err);
+    return ls_tok_unknown(&where, "behavior", name, err);
 }
 
 static ls_status load_split(ls_tokenizer *tok, const ls_json_at *at, ls_err *err) {
-    ONLY(at, err, "type", "pattern", "behavior", "invert");
+    LS_TOK_ONLY(at, err, "pattern", "behavior", "invert");
     ls_tok_split split = {0};
     LS_TRY(read_behavior(at, &split.behavior, err));
     LS_TRY(ls_json_bool_or(at, "invert", false, &split.invert, err));
     ls_json_at pattern = ls_json_key(at, "pattern");
     LS_TRY(ls_json_as_object(&pattern, err));
-    ONLY(&pattern, err, "Regex", "String");
+    static const char *const kinds[] = {"Regex", "String"};
+    LS_TRY(ls_json_only(&pattern, kinds, 2, err));
     ls_json_at regex = ls_json_key(&pattern, "Regex"), literal = ls_json_key(&pattern, "String");
     if (!!regex.value == !!literal.value)
         return ls_json_fail(&pattern, err, "needs either \"Regex\" or \"String\"");
@@ -109,7 +86,7 @@ static ls_status load_split(ls_tokenizer *tok, const ls_json_at *at, ls_err *err
 }
 
 static ls_status load_digits(ls_tokenizer *tok, const ls_json_at *at, ls_err *err) {
-    ONLY(at, err, "type", "individual_digits");
+    LS_TOK_ONLY(at, err, "individual_digits");
     bool single = false;
     LS_TRY(ls_json_bool_or(at, "individual_digits", false, &single, err));
     ls_tok_split split = {.behavior = single ? LS_TOK_ISOLATED : LS_TOK_CONTIGUOUS};
@@ -118,7 +95,7 @@ static ls_status load_digits(ls_tokenizer *tok, const ls_json_at *at, ls_err *er
 }
 
 static ls_status load_byte_level(ls_tokenizer *tok, const ls_json_at *at, ls_err *err) {
-    ONLY(at, err, "type", "add_prefix_space", "trim_offsets", "use_regex");
+    LS_TOK_ONLY(at, err, "add_prefix_space", "trim_offsets", "use_regex");
     ls_tok_split split = {.behavior = LS_TOK_ISOLATED};
     bool use_regex = true, trim = true; /* offsets are not reported */
     LS_TRY(ls_json_bool_or(at, "add_prefix_space", true, &split.prefix_space, err));
@@ -130,23 +107,51 @@ static ls_status load_byte_level(ls_tokenizer *tok, const ls_json_at *at, ls_err
                      false, split, err);
 }
 
+/* When a mark is put before a piece; old files say so with a flag. */
+static ls_status read_prepend(const ls_json_at *at, ls_tok_prepend *out, ls_err *err) {
+    static const char *const names[] = {"always", "never", "first"};
+    const char *scheme = NULL;
+    bool space = true;
+    LS_TRY(ls_json_bool_or(at, "add_prefix_space", true, &space, err));
+    LS_TRY(ls_json_string_or(at, "prepend_scheme", space ? "always" : "never", &scheme, err));
+    ls_json_at where = ls_json_key(at, "prepend_scheme");
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (strcmp(scheme, names[i]) != 0)
+            continue;
+        *out = (ls_tok_prepend)i;
+        if (!space && *out != LS_TOK_NEVER)
+            return ls_json_fail(&where, err, "is \"%s\", but add_prefix_space is false", scheme);
+        return LS_OK;
+    }
+    return ls_tok_unknown(&where, "scheme", scheme, err);
+}
+
+static ls_status load_metaspace(ls_tokenizer *tok, const ls_json_at *at, ls_err *err) {
+    LS_TOK_ONLY(at, err, "replacement", "add_prefix_space", "prepend_scheme", "split", "str_rep");
+    ls_tok_split split = {.behavior = LS_TOK_MERGED_WITH_NEXT};
+    bool cut = true;
+    LS_TRY(ls_tok_read_mark(at, "replacement", &split.mark, err));
+    LS_TRY(read_prepend(at, &split.prepend, err));
+    LS_TRY(ls_json_bool_or(at, "split", true, &cut, err));
+    return add_split(tok, at, cut ? split.mark.s : NULL, split.mark.n, true, split, err);
+}
+
 /* The chain in order. ByteLevel turns text into byte letters, so it has to be the last. */
-static ls_status load_splitter(ls_tokenizer *tok, const ls_json_at *at, bool *byte_level,
-                               ls_err *err) {
+static ls_status load_splitter(ls_tokenizer *tok, const ls_json_at *at, ls_err *err) {
     const char *type = NULL;
-    LS_TRY(type_of(at, &type, err));
+    LS_TRY(ls_tok_type_of(at, &type, err));
     if (strcmp(type, "Sequence") == 0) {
-        ONLY(at, err, "type", "pretokenizers");
+        LS_TOK_ONLY(at, err, "pretokenizers");
         ls_json_at items = ls_json_key(at, "pretokenizers");
         size_t n = 0;
         LS_TRY(ls_json_as_array(&items, &n, err));
         for (size_t i = 0; i < n; i++) {
             ls_json_at item = ls_json_item(&items, i);
-            LS_TRY(load_splitter(tok, &item, byte_level, err));
+            LS_TRY(load_splitter(tok, &item, err));
         }
         return LS_OK;
     }
-    if (*byte_level)
+    if (tok->byte_level)
         return ls_json_fail(at, err,
                             "a splitter behind ByteLevel would see byte letters; not "
                             "supported");
@@ -154,11 +159,13 @@ static ls_status load_splitter(ls_tokenizer *tok, const ls_json_at *at, bool *by
         return load_split(tok, at, err);
     if (strcmp(type, "Digits") == 0)
         return load_digits(tok, at, err);
+    if (strcmp(type, "Metaspace") == 0)
+        return load_metaspace(tok, at, err);
     if (strcmp(type, "ByteLevel") == 0) {
-        *byte_level = true;
+        tok->byte_level = true;
         return load_byte_level(tok, at, err);
     }
-    return unknown(at, "splitter", type, err);
+    return ls_tok_unknown(at, "splitter", type, err);
 }
 
 /* ---- template -------------------------------------------------------------------------------- */
@@ -190,7 +197,7 @@ static ls_status template_token(ls_tokenizer *tok, const ls_json_at *piece,
 }
 
 static ls_status load_template(ls_tokenizer *tok, const ls_json_at *at, ls_err *err) {
-    ONLY(at, err, "type", "single", "pair", "special_tokens");
+    LS_TOK_ONLY(at, err, "single", "pair", "special_tokens");
     ls_json_at single = ls_json_key(at, "single"), specials = ls_json_key(at, "special_tokens");
     size_t n = 0;
     LS_TRY(ls_json_as_array(&single, &n, err));
@@ -201,7 +208,8 @@ static ls_status load_template(ls_tokenizer *tok, const ls_json_at *at, ls_err *
     for (size_t i = 0; i < n; i++) {
         ls_json_at piece = ls_json_item(&single, i);
         LS_TRY(ls_json_as_object(&piece, err));
-        ONLY(&piece, err, "SpecialToken", "Sequence");
+        static const char *const pieces[] = {"SpecialToken", "Sequence"};
+        LS_TRY(ls_json_only(&piece, pieces, 2, err));
         ls_json_at text = ls_json_key(&piece, "Sequence");
         ls_json_at token = ls_json_key(&piece, "SpecialToken");
         if (!!text.value == !!token.value)
@@ -222,37 +230,30 @@ static ls_status load_template(ls_tokenizer *tok, const ls_json_at *at, ls_err *
 
 static ls_status load_post(ls_tokenizer *tok, const ls_json_at *at, ls_err *err) {
     const char *type = NULL;
-    LS_TRY(type_of(at, &type, err));
+    LS_TRY(ls_tok_type_of(at, &type, err));
     if (strcmp(type, "TemplateProcessing") == 0)
         return load_template(tok, at, err);
     if (strcmp(type, "ByteLevel") == 0) { /* trims offsets, which are not reported */
-        ONLY(at, err, "type", "add_prefix_space", "trim_offsets", "use_regex");
+        LS_TOK_ONLY(at, err, "add_prefix_space", "trim_offsets", "use_regex");
         return LS_OK;
     }
     if (strcmp(type, "Sequence") == 0) {
-        ONLY(at, err, "type", "processors");
-        return each(tok, at, "processors", load_post, err);
+        LS_TOK_ONLY(at, err, "processors");
+        ls_json_at items = ls_json_key(at, "processors");
+        size_t n = 0;
+        LS_TRY(ls_json_as_array(&items, &n, err));
+        for (size_t i = 0; i < n; i++) {
+            ls_json_at item = ls_json_item(&items, i);
+            LS_TRY(load_post(tok, &item, err));
+        }
+        return LS_OK;
     }
-    return unknown(at, "post-processor", type, err);
+    return ls_tok_unknown(at, "post-processor", type, err);
 }
 
-/* ---- decoder --------------------------------------------------------------------------------- */
-
-static ls_status load_decoder(ls_tokenizer *tok, const ls_json_at *at, ls_err *err) {
-    const char *type = NULL;
-    LS_TRY(type_of(at, &type, err));
-    if (strcmp(type, "ByteLevel") == 0) {
-        ONLY(at, err, "type", "add_prefix_space", "trim_offsets", "use_regex");
-        return LS_OK;
-    }
-    if (strcmp(type, "Sequence") == 0) {
-        ONLY(at, err, "type", "decoders");
-        ls_json_at list = ls_json_key(at, "decoders");
-        if (json_array_size(list.value) != 1) /* a second ByteLevel would decode decoded text */
-            return ls_json_fail(&list, err, "only a single ByteLevel decoder is supported");
-        return each(tok, at, "decoders", load_decoder, err);
-    }
-    return unknown(at, "decoder", type, err);
+ls_status ls_tok_load_post(ls_tokenizer *tok, const ls_json_at *root, ls_err *err) {
+    ls_json_at at = ls_json_key(root, "post_processor");
+    return ls_json_none(&at) ? LS_OK : load_post(tok, &at, err);
 }
 
 /* ---- all ------------------------------------------------------------------------------------- */
@@ -267,53 +268,58 @@ static ls_status no_text(const ls_json_at *model, const char *key, ls_err *err) 
 
 ls_status ls_tok_check_model(ls_tokenizer *tok, const ls_json_at *model, bool partial_bytes,
                              ls_err *err) {
-    const char *type = NULL, *unk = NULL;
+    const char *type = NULL;
     ls_json_at at = ls_json_key(model, "type");
     LS_TRY(ls_json_as_object(model, err));
     LS_TRY(ls_json_string_or(model, "type", "BPE", &type, err)); /* old files have none */
     if (strcmp(type, "BPE") != 0)
-        return unknown(&at, "model", type, err);
-    ONLY(model, err, "type", "dropout", "unk_token", "continuing_subword_prefix",
-         "end_of_word_suffix", "fuse_unk", "byte_fallback", "ignore_merges", "vocab", "merges");
+        return ls_tok_unknown(&at, "model", type, err);
+    LS_TOK_ONLY(model, err, "dropout", "unk_token", "continuing_subword_prefix",
+                "end_of_word_suffix", "fuse_unk", "byte_fallback", "ignore_merges", "vocab",
+                "merges");
     double dropout = 0;
-    bool fallback = false, fuse = false;
     LS_TRY(ls_json_number_or(model, "dropout", 0, 1, 0, &dropout, err));
-    LS_TRY(ls_json_bool_or(model, "byte_fallback", false, &fallback, err));
-    LS_TRY(ls_json_bool_or(model, "fuse_unk", false, &fuse, err)); /* moot: nothing is unknown */
+    LS_TRY(ls_json_bool_or(model, "byte_fallback", false, &tok->byte_fallback, err));
+    LS_TRY(ls_json_bool_or(model, "fuse_unk", false, &tok->fuse_unk, err));
     LS_TRY(ls_json_bool_or(model, "ignore_merges", false, &tok->ignore_merges, err));
     LS_TRY(no_text(model, "continuing_subword_prefix", err));
     LS_TRY(no_text(model, "end_of_word_suffix", err));
     /* an unk token is never needed where every byte has a token, which loading then demands */
     if (partial_bytes)
         LS_TRY(no_text(model, "unk_token", err));
-    LS_TRY(ls_json_string_or(model, "unk_token", "", &unk, err));
     at = ls_json_key(model, "dropout");
     if (dropout != 0)
         return ls_json_fail(&at, err, "ids would be random; only null is supported");
     at = ls_json_key(model, "byte_fallback");
-    return fallback ? ls_json_fail(&at, err, "is not supported (only false)") : LS_OK;
+    return tok->byte_level && tok->byte_fallback
+               ? ls_json_fail(&at, err, "is not supported with ByteLevel (only false)")
+               : LS_OK;
 }
 
 ls_status ls_tok_load_parts(ls_tokenizer *tok, const ls_json_at *root, ls_err *err) {
     ls_json_at at = ls_json_key(root, "normalizer");
     if (!ls_json_none(&at))
-        LS_TRY(load_normalizer(tok, &at, err));
+        LS_TRY(ls_tok_load_normal(tok, &at, err));
     at = ls_json_key(root, "pre_tokenizer");
-    bool byte_level = false;
     if (!ls_json_none(&at))
-        LS_TRY(load_splitter(tok, &at, &byte_level, err));
-    if (!byte_level)
-        return ls_json_fail(&at, err, "has no ByteLevel; only byte-level tokenizers are supported");
-    at = ls_json_key(root, "post_processor");
-    if (!ls_json_none(&at))
-        LS_TRY(load_post(tok, &at, err));
+        LS_TRY(load_splitter(tok, &at, err));
     at = ls_json_key(root, "decoder");
-    if (ls_json_none(&at))
-        return ls_json_fail(&at, err, "is missing; only ByteLevel is supported");
-    return load_decoder(tok, &at, err);
+    if (ls_json_none(&at)) /* the reference would put spaces between all tokens */
+        return ls_json_fail(&at, err, "is missing; %s is supported",
+                            tok->byte_level ? "ByteLevel" : "Metaspace, or Replace and others,");
+    return ls_tok_load_decoder(tok, &at, err);
+}
+
+static void free_replaces(ls_tok_replace *r, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        free(r[i].from);
+        free(r[i].to);
+    }
 }
 
 void ls_tok_free_parts(ls_tokenizer *tok) {
+    free_replaces(tok->normal, tok->n_normal);
+    free_replaces(tok->decoder.replace, tok->decoder.n_replace);
     for (size_t i = 0; i < tok->n_splits; i++) {
         ls_tok_regex_free(tok->split[i].regex);
         free(tok->split[i].where);

@@ -40,8 +40,9 @@ void ls_tok_work_free(ls_tok_work *w) {
         ls_text_free(&w->spaced[i]);
     }
     ls_text_free(&w->spelled);
+    free(w->unit);
     free(w->symbol);
-    free(w->heap);
+    ls_tok_queue_free(&w->queue);
 }
 
 /* The next match at or after *from; *found false when there is none. */
@@ -123,10 +124,12 @@ static ls_status find_cuts(ls_tok_work *w, size_t step, const uint8_t *s, size_t
     return LS_OK;
 }
 
-static ls_status run(ls_tok_work *w, size_t step, const uint8_t *s, size_t n, ls_err *err);
+static ls_status run(ls_tok_work *w, size_t step, const uint8_t *s, size_t n, bool first,
+                     ls_err *err);
 
 /* Joins or drops the pieces as the behavior says, and hands each on. */
-static ls_status emit(ls_tok_work *w, size_t step, const uint8_t *s, size_t count, ls_err *err) {
+static ls_status emit(ls_tok_work *w, size_t step, const uint8_t *s, size_t count, bool first,
+                      ls_err *err) {
     const ls_tok_behavior behavior = w->tok->split[step].behavior;
     for (size_t i = 0; i < count;) {
         const size_t *edge = w->cut[step].edge;
@@ -155,13 +158,28 @@ static ls_status emit(ls_tok_work *w, size_t step, const uint8_t *s, size_t coun
         }
         size_t begin = edge[i], end = edge[last + 1];
         if (keep && end > begin)
-            LS_TRY(run(w, step + 1, s + begin, end - begin, err));
+            LS_TRY(run(w, step + 1, s + begin, end - begin, first && begin == 0, err));
         i = last + 1;
     }
     return LS_OK;
 }
 
-static ls_status run(ls_tok_work *w, size_t step, const uint8_t *s, size_t n, ls_err *err) {
+/* A piece as Metaspace spells it, in w->spaced[step]. */
+static ls_status spell_marks(ls_tok_work *w, size_t step, const uint8_t *s, size_t n, bool first,
+                             ls_err *err) {
+    const ls_tok_split *sp = &w->tok->split[step];
+    ls_text *t = &w->spaced[step];
+    const bool marked = s[0] == ' ' || (n >= sp->mark.n && memcmp(s, sp->mark.s, sp->mark.n) == 0);
+    t->n = 0;
+    if (!marked && (sp->prepend == LS_TOK_ALWAYS || (sp->prepend == LS_TOK_FIRST && first)))
+        LS_TRY(ls_text_append(t, sp->mark.s, sp->mark.n, err));
+    const ls_tok_replace spaces = {
+        .from = " ", .n_from = 1, .to = (char *)(uintptr_t)sp->mark.s, .n_to = sp->mark.n};
+    return ls_tok_replace_all(&spaces, s, n, t, err);
+}
+
+static ls_status run(ls_tok_work *w, size_t step, const uint8_t *s, size_t n, bool first,
+                     ls_err *err) {
     if (step == w->tok->n_splits)
         return ls_tok_merge_piece(w, s, n, err);
     const ls_tok_split *sp = &w->tok->split[step];
@@ -173,13 +191,18 @@ static ls_status run(ls_tok_work *w, size_t step, const uint8_t *s, size_t n, ls
         s = (const uint8_t *)t->s;
         n = t->n;
     }
+    if (sp->mark.n > 0) {
+        LS_TRY(spell_marks(w, step, s, n, first, err));
+        s = (const uint8_t *)w->spaced[step].s;
+        n = w->spaced[step].n;
+    }
     if (!sp->regex) /* only the space */
-        return run(w, step + 1, s, n, err);
+        return run(w, step + 1, s, n, first, err);
     size_t count = 0;
     LS_TRY(find_cuts(w, step, s, n, &count, err));
-    return emit(w, step, s, count, err);
+    return emit(w, step, s, count, first, err);
 }
 
-ls_status ls_tok_split_text(ls_tok_work *w, const uint8_t *s, size_t n, ls_err *err) {
-    return n == 0 ? LS_OK : run(w, 0, s, n, err);
+ls_status ls_tok_split_text(ls_tok_work *w, const uint8_t *s, size_t n, bool first, ls_err *err) {
+    return n == 0 ? LS_OK : run(w, 0, s, n, first, err);
 }

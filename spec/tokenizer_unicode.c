@@ -1,5 +1,5 @@
-/* tokenizer_unicode.c - what the tokenizer asks of Unicode: two classes, and normal form C in time
- * linear in the text.
+/* tokenizer_unicode.c - what the tokenizer asks of Unicode: two classes, and normal forms C and KC
+ * in time linear in the text.
  *
  * utf8proc knows decompositions and compositions, but orders combining marks by swapping
  * neighbours, which is quadratic on a long run of marks; here each run is ordered by counting. */
@@ -35,8 +35,8 @@ static void order(utf8proc_int32_t *cp, utf8proc_int32_t *spare, size_t n) {
         }
 }
 
-static ls_status decompose(const uint8_t *s, size_t n, utf8proc_int32_t **out, size_t *count,
-                           ls_err *err) {
+static ls_status decompose(const uint8_t *s, size_t n, int options, utf8proc_int32_t **out,
+                           size_t *count, ls_err *err) {
     utf8proc_int32_t *cp = NULL;
     size_t cap = 0, m = 0;
     int bound = 0;
@@ -44,10 +44,9 @@ static ls_status decompose(const uint8_t *s, size_t n, utf8proc_int32_t **out, s
         ls_utf8_step c = ls_utf8_next(s + i, n - i);
         i += c.len;
         ls_status st = ls_tok_grow((void **)&cp, &cap, m + DECOMPOSED_MAX, sizeof *cp, err);
-        utf8proc_ssize_t k =
-            st == LS_OK ? utf8proc_decompose_char((utf8proc_int32_t)c.cp, cp + m, DECOMPOSED_MAX,
-                                                  UTF8PROC_STABLE | UTF8PROC_COMPOSE, &bound)
-                        : 0;
+        utf8proc_ssize_t k = st == LS_OK ? utf8proc_decompose_char((utf8proc_int32_t)c.cp, cp + m,
+                                                                   DECOMPOSED_MAX, options, &bound)
+                                         : 0;
         if (st == LS_OK && (k < 0 || k > DECOMPOSED_MAX))
             st = ls_fail(err, LS_ERR_INPUT, "normalizing U+%04X failed", (unsigned)c.cp);
         if (st != LS_OK) {
@@ -61,10 +60,11 @@ static ls_status decompose(const uint8_t *s, size_t n, utf8proc_int32_t **out, s
     return LS_OK;
 }
 
-static ls_status normalize(const uint8_t *s, size_t n, ls_text *out, ls_err *err) {
+static ls_status normalize(const uint8_t *s, size_t n, bool compat, ls_text *out, ls_err *err) {
+    const int options = UTF8PROC_STABLE | UTF8PROC_COMPOSE | (compat ? UTF8PROC_COMPAT : 0);
     utf8proc_int32_t *cp = NULL;
     size_t m = 0;
-    LS_TRY(decompose(s, n, &cp, &m, err));
+    LS_TRY(decompose(s, n, options, &cp, &m, err));
     utf8proc_int32_t *spare = malloc((m ? m : 1) * sizeof *spare);
     if (!spare) {
         free(cp);
@@ -84,29 +84,32 @@ static ls_status normalize(const uint8_t *s, size_t n, ls_text *out, ls_err *err
     return st;
 }
 
-/* Is this character the same in normal form C whatever stands before it? Answers no for some that
+/* Is this character the same in normal form C (or KC) whatever stands before it? Answers no for some that
  * are (they cost time, not correctness): only blocks without composing vowels or Hangul letters. */
-static bool stays(uint32_t c) {
-    if (c < 0x300)
+static bool stays(uint32_t c, bool compat) {
+    if (c < (compat ? 0x80 : 0x300))
         return true;
     bool block = (c >= 0x370 && c < 0x590) || (c >= 0x2000 && c < 0xA000) ||
                  (c >= 0xE000 && c < 0xF900) || (c >= 0x1F000 && c < 0x20000);
     if (!block)
         return false;
     const utf8proc_property_t *p = utf8proc_get_property((utf8proc_int32_t)c);
-    return p->combining_class == 0 && (p->decomp_seqindex == UINT16_MAX || p->decomp_type != 0);
+    return p->combining_class == 0 &&
+           (p->decomp_seqindex == UINT16_MAX || (p->decomp_type != 0 && !compat));
 }
 
-bool ls_tok_nfc(const uint8_t *s, size_t n, ls_text *out, ls_status *status, ls_err *err) {
+bool ls_tok_nfc(const uint8_t *s, size_t n, bool compat, ls_text *out, ls_status *status,
+                ls_err *err) {
+    const uint8_t low = compat ? 0x80 : 0xCC; /* U+0300 is CC 80 */
     *status = LS_OK;
     for (size_t i = 0; i < n;) {
-        if (s[i] < 0xCC) { /* U+0300 is CC 80 */
+        if (s[i] < low) {
             i++;
             continue;
         }
         ls_utf8_step c = ls_utf8_next(s + i, n - i);
-        if (!stays(c.cp)) {
-            *status = normalize(s, n, out, err);
+        if (!stays(c.cp, compat)) {
+            *status = normalize(s, n, compat, out, err);
             return true;
         }
         i += c.len;

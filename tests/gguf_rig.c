@@ -59,6 +59,16 @@ void gguf_key_str(ls_gguf_made *m, const char *key, const char *v) {
     free(b.p);
 }
 
+void gguf_key_array(ls_gguf_made *m, const char *key, uint32_t elem, size_t n, gguf_bytes items) {
+    gguf_bytes b = {0};
+    gguf_put_u(&b, elem, 4);
+    gguf_put_u(&b, n, 8);
+    gguf_put(&b, items.p, items.n);
+    gguf_key(m, key, MADE_ARRAY, b.p, b.n);
+    free(b.p);
+    free(items.p);
+}
+
 void gguf_info(ls_gguf_made *m, const char *name, uint32_t n_dims, const uint64_t *dim,
                uint32_t type, uint64_t offset) {
     gguf_put_str(&m->infos, name);

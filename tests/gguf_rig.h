@@ -31,6 +31,8 @@ void gguf_key(ls_gguf_made *m, const char *key, uint32_t type, const void *value
 void gguf_key_u32(ls_gguf_made *m, const char *key, uint32_t v);
 void gguf_key_f32(ls_gguf_made *m, const char *key, float v);
 void gguf_key_str(ls_gguf_made *m, const char *key, const char *v);
+/* An array of n items of a type, which are freed. */
+void gguf_key_array(ls_gguf_made *m, const char *key, uint32_t elem, size_t n, gguf_bytes items);
 /* A tensor whose entry says exactly this. */
 void gguf_info(ls_gguf_made *m, const char *name, uint32_t n_dims, const uint64_t *dim,
                uint32_t type, uint64_t offset);

@@ -95,6 +95,17 @@ refuse 'give --prompt TEXT' generate "${pair[@]}" --prompt a --prompt-file b
 refuse 'the prompt is empty' generate "${pair[@]}" --prompt ''
 refuse 'the prompt is empty' generate "${pair[@]}" --prompt-file -
 refuse "$tmp/none" generate "${pair[@]}" --prompt-file "$tmp/none"
+refuse '--system goes with --chat' generate "${pair[@]}" --prompt a --system b
+refuse 'no chat template' generate "${pair[@]}" --prompt a --chat
+echo "{{ '<|user|>' + content }}" >"$tmp/target/chat_template.jinja"
+refuse 'not one that --chat knows' generate "${pair[@]}" --prompt a --chat
+echo "{{ '[INST] ' + content + ' [/INST]' }}" >"$tmp/target/chat_template.jinja"
+refuse 'no place for a system text' generate "${pair[@]}" --prompt a --chat --system b
+run 0 generate "${pair[@]}" --prompt '[INST] hello [/INST]' --max-new 8 --seed 3 --json
+digest=$(field digest)
+run 0 generate "${pair[@]}" --prompt hello --chat --max-new 8 --seed 3 --json
+[ "$(field digest)" = "$digest" ] && ok || bad "--chat is not the template's text"
+rm "$tmp/target/chat_template.jinja"
 refuse '--target without --draft' generate --target "$tmp/target" --prompt a
 refuse "$tmp/none" generate --target "$tmp/none" --prompt a
 refuse 'nosuch' generate "${pair[@]}" --policy nosuch --prompt a

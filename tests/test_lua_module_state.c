@@ -18,6 +18,38 @@ static void run_lua_test(void **state, const char *name) {
 static void generate(void **state) {
     run_lua_test(state, "test_module_generate");
 }
+
+/* model:chat gives the ids of the turn's text; without a template, or with an unknown one, an error. */
+static void chat(void **state) {
+    ls_module_rig *r = *state;
+    char path[512];
+    static const char *const templates[] = {
+        NULL, "{{ '<|user|>' + c }}",
+        "{{ '[INST] ' + system_message + '\\n\\n' + c + '[/INST]' }}"};
+    static const char *const scripts[] = {
+        "assert(not ok and tostring(what):find('no chat template', 1, true), what)\n",
+        "assert(not ok and tostring(what):find('--chat knows', 1, true), what)\n",
+        "local function same(a, b) assert(table.concat(a, ' ') == table.concat(b, ' ')) end\n"
+        "same(what, m:encode '[INST] hello[/INST]')\n"
+        "same(m:chat('hello', 'be good'), m:encode '[INST] be good\\n\\nhello[/INST]')\n"
+        "assert(not pcall(m.chat, m, 5))\n"};
+    snprintf(path, sizeof path, "%s/chat_template.jinja", r->target);
+    for (int i = 0; i < 3; i++) {
+        char script[1024];
+        FILE *f = templates[i] ? fopen(path, "w") : NULL;
+        if (f) {
+            fputs(templates[i], f);
+            fclose(f);
+        }
+        snprintf(
+            script, sizeof script,
+            "local m = require 'lockstep'.model()\nlocal ok, what = pcall(m.chat, m, 'hello')\n%s",
+            scripts[i]);
+        ls_module_ok(r, script);
+    }
+    remove(path);
+}
+
 static void results(void **state) {
     run_lua_test(state, "test_module_results");
 }
@@ -177,6 +209,7 @@ static void stops_a_busy_script(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(generate),
+        cmocka_unit_test(chat),
         cmocka_unit_test(results),
         cmocka_unit_test(stats),
         cmocka_unit_test(sandbox),

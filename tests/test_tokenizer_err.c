@@ -64,8 +64,11 @@ static void test_either(void **state) {
 
 /* ---- one thing changed ----------------------------------------------------------------------- */
 
-static json_t *base(void) {
-    char *path = ls_test_path("cases/tok/merges_as_strings.json");
+static const char byte_level[] = "cases/tok/merges_as_strings.json",
+                  marked[] = "fixtures/tokenizers/llama2.json";
+
+static json_t *base_of(const char *file) {
+    char *path = ls_test_path("%s", file);
     json_t *j = json_load_file(path, 0, NULL);
     free(path);
     assert_non_null(j);
@@ -93,14 +96,23 @@ static void set(json_t *root, const char *path, const char *value) {
     json_object_set_new(root, key, v);
 }
 
-static ls_status with(const char *path, const char *value, ls_tokenizer **tok, ls_err *err) {
-    json_t *j = base();
+static json_t *base(void) {
+    return base_of(byte_level);
+}
+
+static ls_status with_in(const char *file, const char *path, const char *value, ls_tokenizer **tok,
+                         ls_err *err) {
+    json_t *j = base_of(file);
     set(j, path, value);
     char *text = json_dumps(j, 0);
     json_decref(j);
     ls_status s = parse(text, strlen(text), "t.json", tok, err);
     free(text);
     return s;
+}
+
+static ls_status with(const char *path, const char *value, ls_tokenizer **tok, ls_err *err) {
+    return with_in(byte_level, path, value, tok, err);
 }
 
 #define BYTE_LEVEL "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"use_regex\":false}"
@@ -145,10 +157,10 @@ static void test_refused(void **state) {
          "{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFC\"},{\"type\":\"Strip\"}]}",
          "normalizer.normalizers[1]", "Strip"},
         {"normalizer", "\"NFC\"", "normalizer", "not an object"},
-        {"pre_tokenizer", "null", "pre_tokenizer", "no ByteLevel"},
+        {"pre_tokenizer", "null", "decoder", "without a ByteLevel splitter"},
         {"pre_tokenizer", "{\"type\":\"Whitespace\"}", "pre_tokenizer", "Whitespace"},
-        {"pre_tokenizer", "{\"type\":\"Sequence\",\"pretokenizers\":[]}", "pre_tokenizer",
-         "no ByteLevel"},
+        {"pre_tokenizer", "{\"type\":\"Sequence\",\"pretokenizers\":[]}", "decoder",
+         "without a ByteLevel splitter"},
         {"pre_tokenizer",
          "{\"type\":\"Sequence\",\"pretokenizers\":[" BYTE_LEVEL ",{\"type\":\"Digits\"}]}",
          "pre_tokenizer.pretokenizers[1]", "behind ByteLevel"},
@@ -171,7 +183,9 @@ static void test_refused(void **state) {
          "pre_tokenizer.pretokenizers[0].behavior", "Sideways"},
         {"decoder", "null", "decoder", "ByteLevel"},
         {"decoder", "{\"type\":\"Metaspace\"}", "decoder", "Metaspace"},
-        {"decoder", "{\"type\":\"Sequence\",\"decoders\":[]}", "decoder.decoders", "single"},
+        {"decoder", "{\"type\":\"Sequence\",\"decoders\":[]}", "decoder", "single"},
+        {"decoder", "{\"type\":\"Sequence\",\"decoders\":[" BYTE_LEVEL "," BYTE_LEVEL "]}",
+         "decoder.decoders[1]", "longer chain"},
         {"post_processor", "{\"type\":\"BertProcessing\"}", "post_processor", "BertProcessing"},
         {"post_processor", TEMPLATE("[]", "{}"), "post_processor.single", "no place"},
         {"post_processor", TEMPLATE("[{\"Sequence\":{\"id\":\"B\"}}]", "{}"),
@@ -209,6 +223,128 @@ static void test_refused(void **state) {
         snprintf(where, sizeof where, "t.json: %s", all[i].where);
         ls_assert_message(&err, where, all[i].says, NULL);
     }
+}
+
+#define STEPS(kind, list) "{\"type\":\"Sequence\",\"" kind "\":[" list "]}"
+#define REPLACE "{\"type\":\"Replace\",\"pattern\":{\"String\":\"_\"},\"content\":\" \"}"
+#define FALLBACK "{\"type\":\"ByteFallback\"}"
+#define FUSE "{\"type\":\"Fuse\"}"
+#define STRIP(start, stop) \
+    "{\"type\":\"Strip\",\"content\":\" \",\"start\":" start ",\"stop\":" stop "}"
+#define META(rest) "{\"type\":\"Metaspace\",\"replacement\":\"_\"" rest "}"
+
+/* The same for a vocabulary of characters. */
+static void test_refused_marks(void **state) {
+    (void)state;
+    static const struct {
+        const char *path, *value, *where, *says;
+    } all[] = {
+        {"model.unk_token", "\"nobody\"", "model.unk_token", "not in the vocabulary"},
+        {"model.unk_token", "7", "model.unk_token", "not a string"},
+        {"model.vocab.<0x0A>", NULL, "", ""}, /* with an unk it is no fault */
+        {"normalizer", "{\"type\":\"NFD\"}", "normalizer", "NFD"},
+        {"normalizer", "{\"type\":\"Precompiled\"}", "normalizer", "Precompiled"},
+        {"normalizer", STEPS("normalizers", REPLACE ",{\"type\":\"Lowercase\"}"),
+         "normalizer.normalizers[1]", "Lowercase"},
+        {"normalizer", "{\"type\":\"Prepend\"}", "normalizer.prepend", "missing"},
+        {"normalizer", "{\"type\":\"Prepend\",\"prepend\":\"a\",\"x\":1}", "normalizer.x",
+         "understood"},
+        {"normalizer", "{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"a\"},\"content\":\"\"}",
+         "normalizer.pattern.Regex", "regex"},
+        {"normalizer", "{\"type\":\"Replace\",\"pattern\":{\"String\":\"\"},\"content\":\"\"}",
+         "normalizer.pattern.String", "empty"},
+        {"normalizer", "{\"type\":\"Replace\",\"pattern\":\" \",\"content\":\"\"}",
+         "normalizer.pattern", "not an object"},
+        {"normalizer", "{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"}}",
+         "normalizer.content", "missing"},
+        {"pre_tokenizer", META(",\"prepend_scheme\":\"often\""), "pre_tokenizer.prepend_scheme",
+         "often"},
+        {"pre_tokenizer", META(",\"prepend_scheme\":\"first\",\"add_prefix_space\":false"),
+         "pre_tokenizer.prepend_scheme", "add_prefix_space"},
+        {"pre_tokenizer", META(",\"split\":0"), "pre_tokenizer.split", "true or false"},
+        {"pre_tokenizer", "{\"type\":\"Metaspace\",\"replacement\":\"__\"}",
+         "pre_tokenizer.replacement", "one character"},
+        {"pre_tokenizer", "{\"type\":\"Metaspace\",\"replacement\":\"\"}",
+         "pre_tokenizer.replacement", "one character"},
+        {"pre_tokenizer", "{\"type\":\"Punctuation\"}", "pre_tokenizer", "Punctuation"},
+        {"decoder", "null", "decoder", "is missing"},
+        {"decoder", BYTE_LEVEL, "decoder", "without a ByteLevel splitter"},
+        {"decoder", "{\"type\":\"WordPiece\"}", "decoder", "WordPiece"},
+        {"decoder", "{\"type\":\"CTC\"}", "decoder", "CTC"},
+        {"decoder", STEPS("decoders", FALLBACK "," REPLACE), "decoder.decoders[1]", "Replace"},
+        {"decoder", STEPS("decoders", FUSE "," FALLBACK), "decoder.decoders[1]", "ByteFallback"},
+        {"decoder", STEPS("decoders", STRIP("1", "0")), "decoder.decoders[0]", "without Fuse"},
+        {"decoder", STEPS("decoders", FUSE "," STRIP("1", "1")), "decoder.decoders[1]",
+         "stop above 0"},
+        {"decoder", STEPS("decoders", FUSE "," STRIP("1", "0") "," STRIP("1", "0")),
+         "decoder.decoders[2]", "behind another"},
+        {"decoder", STEPS("decoders", FUSE "," STRIP("256", "0")), "decoder.decoders[1].start",
+         "outside"},
+        {"decoder", STEPS("decoders", REPLACE "," META("")), "decoder.decoders[1]", "Metaspace"},
+        {"decoder", "{\"type\":\"Fuse\",\"x\":1}", "decoder.x", "not understood"},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        ls_tokenizer *tok;
+        ls_err err = {0};
+        const ls_status s = with_in(marked, all[i].path, all[i].value, &tok, &err);
+        if ((s == LS_OK) != !*all[i].says)
+            fail_msg("%s = %s: %s", all[i].path, all[i].value ? all[i].value : "absent",
+                     s == LS_OK ? "accepted" : err.msg);
+        ls_tokenizer_destroy(tok);
+        if (s == LS_OK)
+            continue;
+        char where[160];
+        snprintf(where, sizeof where, "t.json: %s", all[i].where);
+        ls_assert_message(&err, where, all[i].says, NULL);
+    }
+    /* a byte is missing, and there is no unk: some text could not be encoded */
+    json_t *j = base_of(marked);
+    set(j, "model.unk_token", "null");
+    set(j, "model.vocab.<0x0A>", NULL);
+    char *text = json_dumps(j, 0);
+    ls_tokenizer *tok;
+    ls_err err = {0};
+    assert_int_equal(parse(text, strlen(text), "t.json", &tok, &err), LS_ERR_INPUT);
+    ls_assert_message(&err, "t.json: model.unk_token: is missing", "some byte", NULL);
+    free(text);
+    set(j, "model.byte_fallback", "false");
+    text = json_dumps(j, 0);
+    assert_int_equal(parse(text, strlen(text), "t.json", &tok, &err), LS_ERR_INPUT);
+    ls_assert_message(&err, "t.json: model.unk_token: is missing", "no byte_fallback", NULL);
+    free(text);
+    json_decref(j);
+}
+
+/* Steps that would make gigabytes of a text or a token. */
+static void test_growth(void **state) {
+    (void)state;
+#define TWICE \
+    "{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},\"content\":\"aaaaaaaaaaaaaaaa\"}"
+#define EIGHT TWICE "," TWICE "," TWICE "," TWICE "," TWICE "," TWICE "," TWICE "," TWICE
+    ls_tokenizer *tok;
+    ls_err err = {0};
+    ls_ids ids = {0};
+    OK(with_in(marked, "normalizer", STEPS("normalizers", EIGHT), &tok, &err), &err);
+    char text[1000];
+    memset(text, 'a', sizeof text);
+    assert_int_equal(ls_tokenizer_encode(tok, text, sizeof text, 0, &ids, NULL, &err),
+                     LS_ERR_INPUT);
+    ls_assert_message(&err, "t.json", "normalizers", NULL);
+    ls_tokenizer_destroy(tok);
+    assert_int_equal(
+        with_in(marked, "normalizer", STEPS("normalizers", EIGHT "," TWICE), &tok, &err),
+        LS_ERR_INPUT);
+    ls_assert_message(&err, "normalizers[8]", "more than 8", NULL);
+    assert_int_equal(with_in(marked, "decoder", STEPS("decoders", EIGHT), &tok, &err),
+                     LS_ERR_INPUT);
+    ls_assert_message(&err, "t.json: decoder: ", "Replace makes", NULL);
+    assert_int_equal(
+        with_in(marked, "normalizer",
+                "{\"type\":\"Prepend\",\"prepend\":\"0123456789012345678901234567890123456789"
+                "0123456789012345678901234567890123456789\"}",
+                &tok, &err),
+        LS_ERR_INPUT);
+    ls_assert_message(&err, "normalizer.prepend", "80 bytes", NULL);
 }
 
 static void test_accepted(void **state) {
@@ -488,7 +624,8 @@ static int begin(void **state) {
 int main(void) {
     const struct CMUnitTest all[] = {
         cmocka_unit_test(test_verdicts),  cmocka_unit_test(test_either),
-        cmocka_unit_test(test_refused),   cmocka_unit_test(test_accepted),
+        cmocka_unit_test(test_refused),   cmocka_unit_test(test_refused_marks),
+        cmocka_unit_test(test_growth),    cmocka_unit_test(test_accepted),
         cmocka_unit_test(test_patterns),  cmocka_unit_test(test_catastrophe),
         cmocka_unit_test(test_every_cut), cmocka_unit_test(test_every_byte),
         cmocka_unit_test(test_open),      cmocka_unit_test(test_bad_ids)};

@@ -211,6 +211,38 @@ static void test_partial(void **state) {
     ls_tokenizer_destroy(tok);
 }
 
+/* A vocabulary without bytes that hardly any text has (SmolLM2's is one) loads; such a text is refused,
+ * and nothing is dropped from it. */
+static void test_rare_bytes(void **state) {
+    (void)state;
+    json_t *doc = ls_rig_json("cases/tok/merges_as_strings.json");
+    json_t *vocab = json_object_get(json_object_get(doc, "model"), "vocab");
+    json_object_del(vocab, "\xC4\x84"); /* the letter of 04 */
+    json_object_del(vocab, "\xC3\xB1"); /* of F1 */
+    char *text = json_dumps(doc, 0);
+    ls_tokenizer *tok = NULL;
+    ls_err err = {0};
+    ls_ids ids = {0};
+    OK(ls_tokenizer_parse(text, strlen(text), "t.json", NULL, &tok, &err), &err);
+    OK(ls_tokenizer_encode(tok, "a\x05z", 3, 0, &ids, NULL, &err), &err);
+    assert_int_equal(ids.n, 3);
+    assert_int_equal(ls_tokenizer_encode(tok, "a\x04z", 3, 0, &ids, NULL, &err), LS_ERR_INPUT);
+    ls_assert_message(&err, "byte 04", "no token", NULL);
+    assert_int_equal(ls_tokenizer_encode(tok, "\xF1\x80\x80\x80", 4, 0, &ids, NULL, &err),
+                     LS_ERR_INPUT);
+    ls_assert_message(&err, "byte F1", NULL);
+    ls_ids_free(&ids);
+    ls_tokenizer_destroy(tok);
+    free(text);
+    json_object_del(vocab, "\xC4\x89"); /* of 09: tabs are common */
+    text = json_dumps(doc, 0);
+    assert_int_equal(ls_tokenizer_parse(text, strlen(text), "t.json", NULL, &tok, &err),
+                     LS_ERR_INPUT);
+    ls_assert_message(&err, "model.vocab", "byte 09", NULL);
+    free(text);
+    json_decref(doc);
+}
+
 static void test_same(void **state) {
     (void)state;
     ls_tokenizer *a = ls_rig_tokenizer(true, "cases/models/table_target/tokenizer.json");
@@ -249,6 +281,6 @@ int main(void) {
         cmocka_unit_test(test_no_special), cmocka_unit_test(test_merges_same),
         cmocka_unit_test(test_golden),     cmocka_unit_test(test_bad_utf8),
         cmocka_unit_test(test_questions),  cmocka_unit_test(test_partial),
-        cmocka_unit_test(test_same)};
+        cmocka_unit_test(test_rare_bytes), cmocka_unit_test(test_same)};
     return cmocka_run_group_tests(all, begin, NULL);
 }
