@@ -203,9 +203,11 @@ static void test_watched(void **state) {
     }
 }
 
-/* Negative control: another chunk rule is other arithmetic in every family, and bits tell. */
+/* Negative control: another chunk rule is other arithmetic in every family, and bits tell; in some at
+ * least where the next linear rounds them to bf16. */
 static void test_other_rule_differs(void **state) {
     (void)state;
+    size_t all = 0;
     for (int i = 0; i < FAM_COUNT; i++) {
         fam_case c;
         ls_greedy g[2];
@@ -218,11 +220,14 @@ static void test_other_rule_differs(void **state) {
             ls_greedy_run(&r, c.token, c.n_prompt, 4, &g[k]);
             ls_rig_close(&r);
         }
-        assert_true(ls_count_bits(g[0].logits, g[1].logits, 4 * (size_t)c.n_vocab) > 0);
+        const size_t differ = ls_count_bits(g[0].logits, g[1].logits, 4 * (size_t)c.n_vocab);
+        assert_true(differ > 0 || rig_device_chosen() == RIG_MMA);
+        all += differ;
         ls_greedy_free(&g[0]);
         ls_greedy_free(&g[1]);
         fam_free(&c);
     }
+    assert_true(all > 0);
 }
 
 int main(void) {

@@ -15,8 +15,8 @@
 
 static void against_double(void **state) {
     (void)state;
-    static const int hidden[] = {1,   2,   16,  31,  32,  33,   96,  256,
-                                 511, 512, 513, 576, 768, 2560, 4097};
+    static const int hidden[] = {1,   2,   16,  31,  32,  33,   96,   256,
+                                 511, 512, 513, 576, 768, 2560, 4097, 8960};
     static const ls_dtype dtypes[] = {LS_F32, LS_BF16, LS_F16, LS_Q8_0, LS_Q4_K};
     ls_backend *be = kr_backend(LS_SIMD_AUTO, 0);
     for (size_t i = 0; i < sizeof hidden / sizeof *hidden; i++)

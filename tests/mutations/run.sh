@@ -45,7 +45,8 @@ copy_tree() {
 # that a rewind should have dropped.
 gpu_names=(merge_drops_l_weight chunk_misses_last_key merge_first_max merge_no_rescale
     piece_no_rescale gpu_garbage_in_empty_slot gpu_barrier_scores gpu_barrier_softmax
-    gpu_barrier_merge gpu_barrier_stats gpu_packed_butterfly no_rewind)
+    gpu_barrier_merge gpu_barrier_stats gpu_packed_butterfly gpu_mma_join_misses_range
+    gpu_mma_scratch_freed_at_once no_rewind)
 
 build_or_stop() { # name target
     ninja -C "$gpu" "$2" >"$scratch/build.log" 2>&1 && return
@@ -69,6 +70,7 @@ gpu_build() { # DIR [NAME...]
         { cat "$scratch/configure.log"; exit 2; }
     file=CMakeLists.txt
     build_or_stop "the tree" ls_gpu_kernel_tests
+    build_or_stop "the tree" ls_gpu_tests
     rm -rf "$scratch/sound" "$dir" "$pack"
     mkdir -p "$dir" "$pack"
     cp -a "$gpu/kernels" "$scratch/sound"
@@ -77,6 +79,7 @@ gpu_build() { # DIR [NAME...]
         case $file in
         kernels/*)
             target=ls_gpu_kernel_tests
+            case $tests in *width_equal*) target=ls_gpu_tests ;; esac # passes, not operations
             build_or_stop "$name" ls_kernels_cuda
             link=$(ninja -C "$gpu" -t commands "$target" | tail -n 1)
             (cd "$gpu" && sh -c "$link") >"$scratch/build.log" 2>&1 ||
@@ -103,13 +106,14 @@ gpu_build() { # DIR [NAME...]
 
 # The first test that fails has caught the fault. A test that runs out of its time has, too.
 gpu_one() { # DIR program
-    local name log t rc by='' t0=$SECONDS
+    local name log t rc by='' device=cuda t0=$SECONDS
     name=$(basename "$2")
     log=$1/$name.log
+    case $name in gpu_mma_*) device=cuda-mma ;; esac
     for t in $(<"$2.tests"); do
         "$2" | grep -x "$t" >/dev/null || continue
         rc=0
-        (cd "$1/.." && LS_TEST_DEVICE=cuda OMP_NUM_THREADS=4 timeout -k 5 90 "$2" "$t") \
+        (cd "$1/.." && LS_TEST_DEVICE=$device OMP_NUM_THREADS=4 timeout -k 5 90 "$2" "$t") \
             >"$log" 2>&1 </dev/null || rc=$?
         [ $rc -ne 77 ] || { by=SKIPPED; break; }
         [ $rc -eq 0 ] || { by=$t; break; }
