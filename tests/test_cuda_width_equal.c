@@ -218,6 +218,8 @@ static void test_long_inputs(void **state) {
  * write into nothing of its own. */
 static void test_larger_model_behind(void **state) {
     (void)state;
+    if (LS_THIN)
+        return;
     ls_err err;
     bench b;
     ls_greedy before, after;
@@ -236,7 +238,7 @@ static void test_larger_model_behind(void **state) {
     ls_greedy_run(&second, b.ref[0].token, N_PROMPT, 8, &before);
     widths(&b);
     ls_greedy_run(&second, b.ref[0].token, N_PROMPT, 8, &after);
-    ls_assert_bits(after.logits, before.logits, 8 * (size_t)large.n_vocab, "the larger model");
+    ls_assert_bits(after.logits, before.logits, 8 * (size_t)before.n_vocab, "the larger model");
     ls_greedy_free(&before);
     ls_greedy_free(&after);
     ls_engine_destroy(second.engine);
