@@ -21,6 +21,7 @@ local opt = ls.options {
   { "policies", { "fixed", "heuristic", "svip" }, "length policies: names or paths" },
   { "width", 4, "draft length of 'fixed'" },
   { "rule", "exact", "acceptance rule: a name or path" },
+  { "drafter", "model", "where drafts come from: model, ngram, or the target's layers:N" },
   { "sets", {}, "prompt sets: names or paths (none: all of them)" },
   { "prompts", 20, "prompts, taken from the sets in turn" },
   { "max_new", 96, "tokens a prompt" },
@@ -30,9 +31,20 @@ local opt = ls.options {
   { "by", "set", "third table: by 'set' or by 'task'" },
 }
 
-local target, draft = ls.model "target", ls.model "draft"
+local target = ls.model "target"
 local engine = ls.engine(target)
-local drafter = ls.drafter("model", ls.engine(draft))
+local layers = opt.drafter:match "^layers:(%d+)$"
+local drafter, who = nil, opt.drafter
+if opt.drafter == "model" then
+  local draft = ls.model "draft"
+  drafter, who = ls.drafter("model", ls.engine(draft)), draft.name
+elseif opt.drafter == "ngram" then
+  drafter = ls.drafter("ngram", target)
+elseif layers then
+  drafter = ls.drafter("model", ls.engine(target, { layers = math.tointeger(layers) }))
+else
+  error("drafter: model, ngram or layers:N, not " .. opt.drafter, 0)
+end
 local rule = ls.rule(opt.rule)
 
 local policies, temperatures, prompts = {}, {}, {}
@@ -140,7 +152,7 @@ local function rate(a, name, digits) return show(ls.stats.interval(a.counts, nam
 local function speed(a) return show(ls.stats.ratio(a.plain_us, a.spec_us), 2) end
 
 print(string.format("%s drafts for %s on %s\n%d prompts x %d tokens, rule %s (%s), seed %d; " ..
-  "95 %% intervals over prompts\n", draft.name, target.name, engine.device,
+  "95 %% intervals over prompts\n", who, target.name, engine.device,
   #prompts, opt.max_new, rule.name, rule.kind, opt.seed))
 
 local rows, p_values, n_forked = {}, {}, 0

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Everything a change has to pass on a machine without a GPU: both builds, all tests in the first,
-# all but the slow ones under the address and undefined-behaviour sanitizers.
+# all but the slow ones and those on real models under the address and undefined-behaviour sanitizers.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -15,4 +15,4 @@ build() { # preset
 build cpu
 ctest --preset cpu -j "$jobs"
 build cpu-asan
-ctest --preset cpu-asan -j "$jobs" -LE slow
+ctest --preset cpu-asan -j "$jobs" -LE 'slow|models'

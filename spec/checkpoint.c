@@ -207,13 +207,15 @@ static ls_status open_folder(ls_checkpoint *cp, ls_err *err) {
     return ls_fail(err, LS_ERR_INPUT, "%s: holds neither " SINGLE " nor " INDEX, shown);
 }
 
-static ls_status open_any(const char *dir, bool widen, ls_checkpoint **out, ls_err *err) {
+ls_status ls_checkpoint_open_with(const char *dir, ls_checkpoint_options o, ls_checkpoint **out,
+                                  ls_err *err) {
     ls_checkpoint *cp = calloc(1, sizeof *cp);
     if (!cp || !(cp->dir = copy_text(dir))) {
         free(cp);
         return no_memory(err);
     }
-    ls_status s = ls_gguf_is(dir) ? open_gguf(cp, widen, err) : open_folder(cp, err);
+    cp->view.load = o.load;
+    ls_status s = ls_gguf_is(dir) ? open_gguf(cp, o.widen, err) : open_folder(cp, err);
     if (s != LS_OK) {
         ls_checkpoint_close(cp);
         return s;
@@ -223,11 +225,7 @@ static ls_status open_any(const char *dir, bool widen, ls_checkpoint **out, ls_e
 }
 
 ls_status ls_checkpoint_open(const char *dir, ls_checkpoint **out, ls_err *err) {
-    return open_any(dir, false, out, err);
-}
-
-ls_status ls_checkpoint_open_wide(const char *dir, ls_checkpoint **out, ls_err *err) {
-    return open_any(dir, true, out, err);
+    return ls_checkpoint_open_with(dir, (ls_checkpoint_options){0}, out, err);
 }
 
 void ls_checkpoint_close(ls_checkpoint *cp) {

@@ -15,19 +15,27 @@
 #ifndef LS_CHECKPOINT_H
 #define LS_CHECKPOINT_H
 
+#include <stdbool.h>
+
 #include "gguf.h"
+#include "load.h"
 #include "sha256.h"
 #include "safetensors.h"
 
 typedef struct ls_checkpoint ls_checkpoint;
+
+typedef struct ls_checkpoint_options {
+    bool widen;   /* block types of a GGUF file all become f32: to compare with */
+    ls_load load; /* told of what takes a while */
+} ls_checkpoint_options;
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 /* dir: the folder, or the path of a GGUF file. */
 ls_status ls_checkpoint_open(const char *dir, ls_checkpoint **out, ls_err *err);
-/* The same, and every block type of a GGUF file is widened: to compare with. */
-ls_status ls_checkpoint_open_wide(const char *dir, ls_checkpoint **out, ls_err *err);
+ls_status ls_checkpoint_open_with(const char *dir, ls_checkpoint_options o, ls_checkpoint **out,
+                                  ls_err *err);
 void ls_checkpoint_close(ls_checkpoint *cp);
 
 const char *ls_checkpoint_dir(const ls_checkpoint *cp);

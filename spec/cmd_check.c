@@ -331,7 +331,10 @@ static ls_status try_certificate(const char *path, ls_err *err) {
 
 static ls_status prepare(job *j, ls_err *err) {
     LS_TRY(try_certificate(j->a.certificate, err));
-    LS_TRY(ls_setup_open(&j->model, &j->setup, err));
+    j->model.load = ls_term_load(&j->term);
+    const ls_status opened = ls_setup_open(&j->model, &j->setup, err);
+    ls_term_clear(&j->term);
+    LS_TRY(opened);
     if (!j->setup.target->tokenizer)
         return ls_fail(
             err, LS_ERR_INPUT,

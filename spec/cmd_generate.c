@@ -277,7 +277,10 @@ static ls_status decode(job *j, ls_err *err) {
 }
 
 static ls_status prepare(job *j, ls_err *err) {
-    LS_TRY(ls_setup_open(&j->model, &j->setup, err));
+    j->model.load = ls_term_load(&j->term);
+    const ls_status opened = ls_setup_open(&j->model, &j->setup, err);
+    ls_term_clear(&j->term);
+    LS_TRY(opened);
     const ls_tokenizer *tok = j->setup.target->tokenizer;
     const ls_gguf *gguf = ls_checkpoint_gguf(j->setup.target->checkpoint);
     if (!tok && gguf)

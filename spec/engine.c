@@ -62,6 +62,7 @@ static ls_status take_weights(ls_engine *e, ls_err *err) {
     LS_TRY(lend_vec(e, &e->norm, err));
     LS_TRY(lend_mat(e, &e->head, err));
     for (int32_t l = 0; l < n; l++) {
+        ls_load_tell(&e->o.load, e->count.weight_bytes, w->bytes, "of weights to the device");
         const ls_layer_weights *s = &w->layer[l];
         dev_layer *d = &e->layer[l];
         *d = (dev_layer){.attn_norm = s->attn_norm,

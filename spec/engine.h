@@ -35,6 +35,7 @@ typedef struct ls_engine_options {
     int32_t n_vocab;     /* tokens that exist (padded vocabularies); 0 = the model's */
     int32_t poison;      /* see kv.h */
     int32_t eager;       /* launch every pass anew where the device could replay it */
+    ls_load load;        /* told, a layer at a time, of weights that are brought to the device */
 } ls_engine_options;
 
 /* One token at one position of one sequence. */

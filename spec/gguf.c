@@ -320,8 +320,8 @@ static ls_status read_tensors(ls_gguf *g, reader *c, uint64_t n) {
         if ((s = take_name(c, "a tensor's name", &t->name)) != LS_OK ||
             (s = take(c, 4, "the number of dimensions", &v)) != LS_OK)
             break;
-        if (v > LS_GGUF_DIMS_MAX) {
-            s = ls_gguf_fail(g, c->what, c->err, "has %llu dimensions, at most %d are allowed",
+        if (v == 0 || v > LS_GGUF_DIMS_MAX) {
+            s = ls_gguf_fail(g, c->what, c->err, "has %llu dimensions, 1 to %d are allowed",
                              (unsigned long long)v, LS_GGUF_DIMS_MAX);
             break;
         }

@@ -15,7 +15,8 @@ typedef struct maker {
     const ls_config *c;
     bool widen; /* no blocks are left */
     ls_gguf_view *v;
-    bool *used; /* [tensors of g] */
+    bool *used;            /* [tensors of g] */
+    uint64_t *done, total; /* bytes of the file's tensors */
     ls_err *err;
 } maker;
 
@@ -128,6 +129,8 @@ static ls_status add(const maker *m, const char *name, const char *as, int32_t n
     LS_TRY(fill(m, from, pairs, &t, copy ? (uint8_t *)p + NAME_ROOM : NULL));
     m->v->tensor[m->v->n - 1] = t;
     m->used[from - ls_gguf_at(m->g, 0)] = true;
+    *m->done += from->bytes;
+    ls_load_tell(&m->v->load, *m->done, m->total, "of the file's weights");
     return LS_OK;
 }
 
@@ -199,9 +202,13 @@ ls_status ls_gguf_view_make(const ls_gguf *g, const ls_config *cfg, bool widen, 
                             ls_err *err) {
     const size_t most = 3 + (size_t)cfg->n_layers * LAYER_TENSORS, n = ls_gguf_count(g);
     ls_gguf_view v = {.tensor = calloc(most, sizeof *v.tensor),
-                      .owned = calloc(most, sizeof *v.owned)};
+                      .owned = calloc(most, sizeof *v.owned),
+                      .load = out->load};
     bool *used = calloc(n ? n : 1, sizeof *used);
-    const maker m = {g, cfg, widen, &v, used, err};
+    uint64_t done = 0, total = 0;
+    for (size_t i = 0; i < n; i++)
+        total += ls_gguf_at(g, i)->bytes;
+    const maker m = {g, cfg, widen, &v, used, &done, total, err};
     ls_status s =
         v.tensor && v.owned && used ? add_all(&m) : no_memory(&m, most * sizeof *v.tensor);
     free(used);

@@ -16,18 +16,21 @@
 
 #include "config.h"
 #include "gguf.h"
+#include "load.h"
 #include "safetensors.h"
 
 typedef struct ls_gguf_view {
     ls_st_tensor *tensor; /* [n], in no order; names as in weights.h */
     size_t n;
     void **owned; /* [n]: names with the copied data behind them */
+    ls_load load; /* the caller's, before make: told of the bytes of the file that are done */
 } ls_gguf_view;
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-/* cfg: what ls_gguf_config_read says of this file. widen: no blocks are left. */
+/* cfg: what ls_gguf_config_read says of this file. widen: no blocks are left.
+ * out: zeroed but for load. */
 ls_status ls_gguf_view_make(const ls_gguf *g, const ls_config *cfg, bool widen, ls_gguf_view *out,
                             ls_err *err);
 /* NULL and a zeroed view are allowed; leaves it zeroed. */

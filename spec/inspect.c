@@ -95,6 +95,30 @@ static void put_stored_tokenizer(FILE *out, const ls_gguf *g) {
     fputs(any ? "; not built: scripts can give prompts as token ids\n" : "none in the file\n", out);
 }
 
+/* Bytes that text may have and that no token stands for: text with one of them cannot be encoded. */
+static void put_gaps(FILE *out, const ls_tokenizer *tok) {
+    bool there[256] = {false};
+    for (int32_t id = 0; id < ls_tokenizer_size(tok); id++) {
+        size_t n = 0;
+        const uint8_t *bytes = ls_tokenizer_bytes(tok, id, &n);
+        if (bytes && n == 1 && !ls_tokenizer_is_special(tok, id))
+            there[bytes[0]] = true;
+    }
+    int n = 0;
+    for (int b = 0; b < 0xF5; b++) /* C0, C1 and those from F5 on are in no UTF-8 */
+        if (!there[b] && b != 0xC0 && b != 0xC1) {
+            if (n == 0)
+                line(out, "no token for");
+            if (n < 16)
+                fprintf(out, "%s%02X", n ? " " : "the bytes ", (unsigned)b);
+            n++;
+        }
+    if (n > 16)
+        fprintf(out, " and %d more", n - 16);
+    if (n > 0)
+        fputs(": text with one of them is refused\n", out);
+}
+
 /* A token with its bytes, as 2 "</s>". */
 static void put_token(FILE *out, const ls_tokenizer *tok, int32_t id) {
     fprintf(out, "%" PRId32, id);
@@ -173,6 +197,7 @@ static ls_status put_tokenizer(FILE *out, const ls_model *m, ls_err *err) {
         line(out, "warning");
         fprintf(out, "%s\n", ls_tokenizer_warning(tok));
     }
+    put_gaps(out, tok);
     char hex[LS_SHA256_HEX];
     LS_TRY(ls_tokenizer_digest(tok, hex, err));
     line(out, "vocabulary");
@@ -180,12 +205,40 @@ static ls_status put_tokenizer(FILE *out, const ls_model *m, ls_err *err) {
     return LS_OK;
 }
 
+/* The file's own word for itself. */
+static void put_name(FILE *out, const ls_gguf *g) {
+    char shown[128];
+    ls_gguf_str s;
+    size_t n = 0;
+    line(out, "file");
+    fprintf(out, "GGUF version %" PRIu32 ", ", ls_gguf_version(g));
+    ls_gguf_bytes(g, &n);
+    put_size(out, (double)n, "B");
+    const ls_gguf_value *v = ls_gguf_find(g, "general.name");
+    if (v && ls_gguf_as_string(v, &s))
+        fprintf(out, ", \"%s\"", ls_err_text(shown, sizeof shown, s.s, s.n));
+    fputc('\n', out);
+}
+
+/* What keys and values take: of one token, and of a text as long as the model was made for. */
+static void put_cache(FILE *out, const ls_config *c) {
+    const double token = 2.0 * c->n_layers * c->n_kv * c->head_dim * (double)sizeof(float);
+    line(out, "cache");
+    put_size(out, token, "B");
+    fputs(" a token in f32, ", out);
+    put_size(out, token * c->n_pos, "B");
+    fputs(" for the whole context; half in bf16\n", out);
+}
+
 static ls_status put_model(FILE *out, const ls_model *m, ls_err *err) {
     char shown[256], hex[LS_SHA256_HEX];
     line(out, "model");
     fprintf(out, "%s\n", ls_err_text(shown, sizeof shown, m->dir, strlen(m->dir)));
+    if (ls_checkpoint_gguf(m->checkpoint))
+        put_name(out, ls_checkpoint_gguf(m->checkpoint));
     put_config(out, m);
     put_weights(out, m);
+    put_cache(out, &m->config);
     LS_TRY(put_tokenizer(out, m, err));
     LS_TRY(ls_checkpoint_digest(m->checkpoint, hex, err));
     line(out, "digest");
@@ -201,7 +254,8 @@ static void put_pair(FILE *out, const ls_model *target, const ls_model *draft) {
         fprintf(out, "no: %s\n", why.msg);
         return;
     }
-    fprintf(out, "yes: the same %" PRId32 " tokens", n);
+    fprintf(out, "yes: the same %" PRId32 " tokens; the draft has %.2g of the target's parameters",
+            n, (double)draft->weights->n_params / (double)target->weights->n_params);
     if (draft->config.n_pos < target->config.n_pos)
         fprintf(out, "; the draft stops at position %" PRId32 ", the target goes on alone",
                 draft->config.n_pos);

@@ -210,7 +210,7 @@ static int f_model(lua_State *L) {
             return ls_lua_bad(L, "model: no %s model was given: run with --%s DIR", name, name);
     }
     ls_lua_model *m = ls_lua_new(L, &ls_lua_model_class, sizeof *m);
-    if (ls_model_open(dir, (ls_model_options){0}, &m->m, &err) != LS_OK ||
+    if (ls_model_open(dir, (ls_model_options){.partial_bytes = true}, &m->m, &err) != LS_OK ||
         ls_checkpoint_digest(m->m->checkpoint, m->digest, &err) != LS_OK)
         return ls_lua_bad_err(L, "model", &err);
     model_about(L, m);

@@ -33,7 +33,8 @@ static ls_status count_tokens(ls_model *m, const char *file, ls_err *err) {
 }
 
 static ls_status open_gguf(ls_model *m, ls_model_options o, ls_err *err) {
-    LS_TRY((o.widen ? ls_checkpoint_open_wide : ls_checkpoint_open)(m->dir, &m->checkpoint, err));
+    const ls_checkpoint_options how = {.widen = o.widen, .load = o.load};
+    LS_TRY(ls_checkpoint_open_with(m->dir, how, &m->checkpoint, err));
     const ls_gguf *g = ls_checkpoint_gguf(m->checkpoint);
     LS_TRY(ls_gguf_config_read(g, &m->config, err));
     LS_TRY(ls_weights_bind(m->checkpoint, &m->config, o.head, &m->weights, err));

@@ -26,6 +26,7 @@ typedef struct ls_model_options {
     bool no_tokenizer;  /* do not read it */
     bool partial_bytes; /* accept a tokenizer that lacks bytes (tokenizer.h) */
     bool widen;         /* block types of a GGUF file all become f32: to compare with */
+    ls_load load;       /* told of what takes a while */
     ls_head_rule head;  /* when the file and the tied flag disagree (weights.h) */
 } ls_model_options;
 

@@ -135,8 +135,10 @@ static ls_status open_models(const ls_model_args *a, ls_setup *s, ls_err *err) {
         target = s->places.target;
         draft = draft ? draft : s->places.draft;
     }
-    LS_TRY(ls_model_open(target, (ls_model_options){.no_tokenizer = a->no_tokenizer}, &s->target,
-                         err));
+    /* published vocabularies lack control bytes: text that needs one is refused, not the model */
+    const ls_model_options options = {
+        .no_tokenizer = a->no_tokenizer, .partial_bytes = true, .load = a->load};
+    LS_TRY(ls_model_open(target, options, &s->target, err));
     s->n_vocab = s->target->n_token;
     if (a->drafter.kind != LS_USE_MODEL)
         return LS_OK;
@@ -144,7 +146,7 @@ static ls_status open_models(const ls_model_args *a, ls_setup *s, ls_err *err) {
         return ls_fail(err, LS_ERR_INPUT,
                        "--target without --draft: name a draft model, or take --drafter ngram "
                        "or layers:N");
-    LS_TRY(ls_model_open(draft, (ls_model_options){0}, &s->draft, err));
+    LS_TRY(ls_model_open(draft, options, &s->draft, err));
     return ls_model_pair(s->target, s->draft, &s->n_vocab, err);
 }
 
@@ -161,7 +163,10 @@ static ls_status open_engine(const ls_setup *s, const ls_model *m, const ls_mode
                                  .chunk = a->chunk,
                                  .n_layers = n_layers,
                                  .n_vocab = s->n_vocab,
-                                 .eager = a->eager};
+                                 .eager = a->eager,
+                                 /* a CPU reads them where they are */
+                                 .load =
+                                     a->device.device == LS_DEVICE_CPU ? (ls_load){0} : a->load};
     return ls_engine_create(m, s->be, o, out, err);
 }
 

@@ -39,6 +39,7 @@ typedef struct ls_model_args {
     bool eager;
     ls_chunk_rule chunk; /* zero: the engine's */
     bool no_tokenizer;   /* not an option: for commands that read no text */
+    ls_load load;        /* nor is this: told of loads that take a while */
 } ls_model_args;
 
 typedef struct ls_decode_args {

@@ -71,6 +71,17 @@ void ls_term_progress(ls_term *t, int64_t done, int64_t total, const char *text)
     t->drawn_us = now;
 }
 
+static void on_load(void *self, uint64_t done, uint64_t total, const char *text) {
+    char line[80];
+    snprintf(line, sizeof line, "MiB %s", text);
+    if (total >= LS_TERM_LOAD_BYTES)
+        ls_term_progress(self, (int64_t)(done >> 20), (int64_t)(total >> 20), line);
+}
+
+ls_load ls_term_load(ls_term *t) {
+    return (ls_load){.progress = on_load, .self = t};
+}
+
 void ls_term_clear(ls_term *t) {
     if (!t->drawn)
         return;

@@ -12,6 +12,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "load.h"
+
 #define LS_TERM_COLORS "auto|always|never"
 
 typedef enum ls_style {
@@ -36,6 +38,9 @@ const char *ls_term_style(const ls_term *t, ls_style style);
 /* total <= 0: not known. text: what is being done, may be NULL. */
 void ls_term_progress(ls_term *t, int64_t done, int64_t total, const char *text);
 void ls_term_clear(ls_term *t);
+/* Loads of LS_TERM_LOAD_BYTES and more as a progress line of t. */
+#define LS_TERM_LOAD_BYTES ((uint64_t)256 << 20)
+ls_load ls_term_load(ls_term *t);
 
 void ls_term_catch(void);         /* from now on Ctrl-C sets the flag */
 bool ls_term_stopped(void *self); /* a stop callback: ls_gen_hooks.stop, ls_lua_run.stop */

@@ -16,7 +16,8 @@
  *           per byte (sentencepiece's rule; the reference looks back over a whole run, which cannot
  *           be shown as it comes).
  * Time      n log n in any text under the patterns of known models. A foreign pattern that
- *           backtracks past a limit, which grows with the text, is an error and not a hang.
+ *           backtracks past a limit, which is for the whole text and grows with it, is an error and
+ *           not a hang.
  * Memory    a tokenizer owns its tables; ls_ids and ls_text belong to the caller, who frees them.
  * Threads   a tokenizer is read-only after open: any number of threads may use one. */
 #ifndef LS_TOKENIZER_H

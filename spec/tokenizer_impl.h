@@ -186,6 +186,7 @@ typedef struct ls_tok_work {
         size_t cap;
     } cut[LS_TOK_SPLITS_MAX];
     void *match, *jit_stack, *match_context; /* pcre2, made when first needed */
+    uint64_t steps_left;                     /* of backtracking, for the whole text */
     ls_text spaced[LS_TOK_SPLITS_MAX];       /* a piece with a space before it */
     ls_text spelled;                         /* a piece in byte letters */
     int32_t *unit;                           /* first symbols of a piece */

@@ -12,10 +12,15 @@
 #include "tokenizer_impl.h"
 #include "utf8.h"
 
-/* Backtracking steps one search may take: generous for honest patterns, which stay within a few
- * times the text's length, and far from for ever. */
+/* Backtracking steps all searches of a text may take together: generous for honest patterns, which
+ * stay within a few times the text's length, and far from for ever. */
 #define MATCH_STEPS_MIN 10000000u
 #define MATCH_STEPS_PER_BYTE 64u
+/* PCRE2 counts anew at each place where a match may begin, and does not tell what it took. So a search
+ * gets few steps a place first; when they are not enough it goes on place by place, each with more and
+ * more, and a place is charged with the last limit that was too low. */
+#define SEARCH_STEPS 1024u
+#define SEARCH_TIMES 4u
 
 static ls_status ready(ls_tok_work *w, ls_err *err) {
     if (w->match)
@@ -27,6 +32,7 @@ static ls_status ready(ls_tok_work *w, ls_err *err) {
         return ls_fail(err, LS_ERR_MEMORY, "out of memory while splitting text");
     if (w->jit_stack)
         pcre2_jit_stack_assign(w->match_context, NULL, w->jit_stack);
+    w->steps_left = MATCH_STEPS_MIN;
     return LS_OK;
 }
 
@@ -45,14 +51,43 @@ void ls_tok_work_free(ls_tok_work *w) {
     ls_tok_queue_free(&w->queue);
 }
 
+static int try_match(ls_tok_work *w, const void *regex, const uint8_t *s, size_t n, size_t from,
+                     uint64_t steps, uint32_t how) {
+    /* the text is known to be UTF-8: checking it again at every call would be quadratic */
+    how |= PCRE2_NO_UTF_CHECK;
+    pcre2_set_match_limit(w->match_context, (uint32_t)(steps < UINT32_MAX ? steps : UINT32_MAX));
+    const int rc = pcre2_match(regex, s, n, from, how, w->match, w->match_context);
+    if (rc != PCRE2_ERROR_JIT_STACKLIMIT)
+        return rc;
+    return pcre2_match(regex, s, n, from, how | PCRE2_NO_JIT, w->match, w->match_context);
+}
+
+/* pcre2_match, within what the text has left of its steps. */
+static int match(ls_tok_work *w, const void *regex, const uint8_t *s, size_t n, size_t from) {
+    int rc = try_match(w, regex, s, n, from, SEARCH_STEPS, 0);
+    while (rc == PCRE2_ERROR_MATCHLIMIT) {
+        uint64_t limit = SEARCH_STEPS, took = 0;
+        rc = try_match(w, regex, s, n, from, limit, PCRE2_ANCHORED);
+        while (rc == PCRE2_ERROR_MATCHLIMIT && limit < w->steps_left) {
+            took = limit;
+            limit = limit * SEARCH_TIMES < w->steps_left ? limit * SEARCH_TIMES : w->steps_left;
+            rc = try_match(w, regex, s, n, from, limit, PCRE2_ANCHORED);
+        }
+        if (rc == PCRE2_ERROR_MATCHLIMIT) /* it has used them up */
+            return rc;
+        w->steps_left -= took;
+        if (rc != PCRE2_ERROR_NOMATCH || from >= n)
+            return rc;
+        from += ls_utf8_next(s + from, n - from).len;
+        rc = try_match(w, regex, s, n, from, SEARCH_STEPS, 0); /* on to the next dear place */
+    }
+    return rc;
+}
+
 /* The next match at or after *from; *found false when there is none. */
 static ls_status search(ls_tok_work *w, const ls_tok_split *sp, const uint8_t *s, size_t n,
                         size_t from, bool *found, size_t *begin, size_t *end, ls_err *err) {
-    /* the text is known to be UTF-8: checking it again at every call would be quadratic */
-    int rc = pcre2_match(sp->regex, s, n, from, PCRE2_NO_UTF_CHECK, w->match, w->match_context);
-    if (rc == PCRE2_ERROR_JIT_STACKLIMIT)
-        rc = pcre2_match(sp->regex, s, n, from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, w->match,
-                         w->match_context);
+    const int rc = match(w, sp->regex, s, n, from);
     *found = rc >= 0;
     if (rc >= 0) {
         const PCRE2_SIZE *at = pcre2_get_ovector_pointer(w->match);
@@ -96,10 +131,7 @@ static ls_status find_cuts(ls_tok_work *w, size_t step, const uint8_t *s, size_t
     const ls_tok_split *sp = &w->tok->split[step];
     cuts c = {w, step, 0};
     LS_TRY(ready(w, err));
-    size_t limit = n > (UINT32_MAX - MATCH_STEPS_MIN) / MATCH_STEPS_PER_BYTE
-                       ? UINT32_MAX
-                       : MATCH_STEPS_MIN + n * MATCH_STEPS_PER_BYTE;
-    pcre2_set_match_limit(w->match_context, (uint32_t)limit);
+    w->steps_left += (uint64_t)n * MATCH_STEPS_PER_BYTE;
     size_t done = 0, from = 0;
     bool any = false;
     while (from <= n) {

@@ -478,6 +478,19 @@ static void test_every_cut(void **state) {
             fail_msg("accepted when cut at %zu", cut);
         ls_assert_message(&err, "config.json", NULL);
     }
+    /* and the file of end ids beside a whole one */
+    static const char ids[] = "{\"eos_token_id\": [257, 258], \"do_sample\": true}";
+    ls_test_write(dir, "config.json", text, n);
+    for (size_t cut = 0; cut < sizeof ids; cut++) {
+        ls_config c;
+        ls_err err = {0};
+        ls_test_write(dir, "generation_config.json", ids, cut);
+        const ls_status s = ls_config_read(dir, &c, &err);
+        if (s != (cut == sizeof ids - 1 ? LS_OK : LS_ERR_INPUT))
+            fail_msg("cut at %zu: %s", cut, s == LS_OK ? "accepted" : err.msg);
+        if (s != LS_OK)
+            ls_assert_message(&err, "generation_config.json", NULL);
+    }
     ls_test_dir_remove(dir);
     free(text);
     free(path);

@@ -40,6 +40,20 @@ static void acceptance_rate(ls_module_rig *r) {
     run_ok(r, EXPERIMENT("acceptance_rate"), 4, more);
     assert_int_equal(ls_module_lines(path), 18);
 
+    /* other drafters make other cells, and the text stays plain decode's */
+    const char *lookup[] = {"prompts=1", "max_new=8", "policies=fixed", "temperatures=0",
+                            "drafter=ngram"};
+    run_ok(r, EXPERIMENT("acceptance_rate"), 5, lookup);
+    assert_int_equal(ls_module_lines(path), 19);
+    assert_said(r, "ngram drafts for ");
+    assert_said(r, "rule exact is exact: 0 of 1 texts differ from plain decode\n");
+    const char *first_layer[] = {"prompts=1", "max_new=8", "policies=fixed", "temperatures=0",
+                                 "drafter=layers:1"};
+    run_ok(r, EXPERIMENT("acceptance_rate"), 5, first_layer);
+    assert_int_equal(ls_module_lines(path), 20);
+    assert_said(r, "layers:1 drafts for ");
+    assert_said(r, "rule exact is exact: 0 of 1 texts differ from plain decode\n");
+
     const char *lossy[] = {"prompts=2", "max_new=12", "policies=fixed", "rule=typical",
                            "temperatures=1"};
     run_ok(r, EXPERIMENT("acceptance_rate"), 5, lossy);

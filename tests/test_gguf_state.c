@@ -261,6 +261,44 @@ static void test_mapped(void **state) {
     }
 }
 
+/* Who is told of a load hears of every byte once, and of the end. */
+typedef struct told {
+    uint64_t done, total;
+    int n;
+} told;
+
+static void hear(void *self, uint64_t done, uint64_t total, const char *text) {
+    told *t = self;
+    assert_true(text[0] && done >= t->done && done <= total && (t->n == 0 || total == t->total));
+    *t = (told){done, total, t->n + 1};
+}
+
+static void test_told(void **state) {
+    (void)state;
+    char *path = ls_test_path("fixtures/gguf/tiny-q8_0.gguf");
+    told file = {0}, device = {0};
+    ls_model *model = NULL;
+    ls_engine *engine = NULL;
+    ls_err err = {0};
+    const ls_model_options options = {.partial_bytes = true, .load = {hear, &file}};
+    OK(ls_model_open(path, options, &model, &err), &err);
+    const ls_gguf *g = ls_checkpoint_gguf(model->checkpoint);
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < ls_gguf_count(g); i++)
+        bytes += ls_gguf_at(g, i)->bytes;
+    assert_int_equal(file.n, ls_gguf_count(g));
+    assert_true(file.done == bytes && file.total == bytes);
+    ls_backend *be = rig_backend((ls_cpu_options){1, LS_SIMD_AUTO});
+    OK(ls_engine_create(model, be, (ls_engine_options){.load = {hear, &device}}, &engine, &err),
+       &err);
+    assert_int_equal(device.n, model->config.n_layers);
+    assert_true(device.total == model->weights->bytes && device.done > 0);
+    ls_engine_destroy(engine);
+    ls_backend_destroy(be);
+    ls_model_close(model);
+    free(path);
+}
+
 /* A file without output.weight: the embedding is the head. The rows of q and k in a case small
  * enough to be written down. */
 static void test_head_and_rows(void **state) {
@@ -340,14 +378,11 @@ static int begin(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest all[] = {cmocka_unit_test(test_values),
-                                     cmocka_unit_test(test_arrays),
-                                     cmocka_unit_test(test_tensors),
-                                     cmocka_unit_test(test_version_and_alignment),
-                                     cmocka_unit_test(test_same_bits),
-                                     cmocka_unit_test(test_mapped),
-                                     cmocka_unit_test(test_families_same_bits),
-                                     cmocka_unit_test(test_head_and_rows),
-                                     cmocka_unit_test(test_inspect)};
+    const struct CMUnitTest all[] = {
+        cmocka_unit_test(test_values),        cmocka_unit_test(test_arrays),
+        cmocka_unit_test(test_tensors),       cmocka_unit_test(test_version_and_alignment),
+        cmocka_unit_test(test_same_bits),     cmocka_unit_test(test_mapped),
+        cmocka_unit_test(test_told),          cmocka_unit_test(test_families_same_bits),
+        cmocka_unit_test(test_head_and_rows), cmocka_unit_test(test_inspect)};
     return cmocka_run_group_tests(all, begin, NULL);
 }

@@ -34,11 +34,14 @@ static void test_one(void **state) {
     expect(text, "end ids      257\n");
     expect(text, " BF16 in 1 file\n");
     expect(text, "none: the folder has no tokenizer.json");
+    expect(text,
+           "cache        384 B a token in f32, 98.3 KB for the whole context; half in bf16\n");
     free(text);
     free(dir);
     dir = ls_test_path("cases/models/table_target");
     text = say(dir, NULL);
     expect(text, "16 tokens, 0 merges, ids below 16 of 16 rows");
+    expect(text, "no token for the bytes 00 01 02 03 04 05 06 07 08 09 0A 0B 0C 0D 0E 0F and ");
     expect(
         text,
         "digest       sha256 512e7e97dd6030318af3d827270e41762d2b658659a7b1adae4c292e6896d643\n");
@@ -68,6 +71,14 @@ static void test_families(void **state) {
     }
 }
 
+static void test_gguf(void **state) {
+    (void)state;
+    char *path = ls_test_path("fixtures/gguf/tiny-q8_0.gguf"), *text = say(path, NULL);
+    expect(text, "file         GGUF version 3, 17.9 KB");
+    free(text);
+    free(path);
+}
+
 static void test_pairs(void **state) {
     (void)state;
     ls_test_shape shape = ls_test_shape_default();
@@ -81,7 +92,9 @@ static void test_pairs(void **state) {
     expect(text, "the embedding (tied)");
     expect(text, "BF16");
     expect(text, "begin id     264 \"<s>\"");
-    expect(text, "yes: the same 266 tokens; the draft stops at position 64");
+    expect(text, "yes: the same 266 tokens; the draft has 0.");
+    expect(text, " of the target's parameters; the draft stops at position 64");
+    assert_null(strstr(text, "no token for")); /* it has all 256 */
     free(text);
     char *other = ls_test_path("cases/models/rand_base");
     text = say(a, other);
@@ -112,6 +125,7 @@ static int begin(void **state) {
 
 int main(void) {
     const struct CMUnitTest all[] = {cmocka_unit_test(test_one), cmocka_unit_test(test_families),
-                                     cmocka_unit_test(test_pairs), cmocka_unit_test(test_bad)};
+                                     cmocka_unit_test(test_gguf), cmocka_unit_test(test_pairs),
+                                     cmocka_unit_test(test_bad)};
     return cmocka_run_group_tests(all, begin, NULL);
 }

@@ -524,6 +524,31 @@ static void test_catastrophe(void **state) {
     ls_tokenizer_destroy(tok);
 }
 
+/* Each search, or each place of one search, takes millions of steps and comes to an end: the limit is for
+ * all of them. */
+static void test_many_searches(void **state) {
+    (void)state;
+    static const char *const patterns[] = {"(?:(?:a|a){22}c|a)", "(?:(?:a|a){21}\u00d1a)"};
+    for (size_t i = 0; i < 2; i++) {
+        ls_tokenizer *tok;
+        ls_err err = {0};
+        ls_ids ids = {0};
+        struct timespec a, b;
+        char text[600];
+        OK(with_pattern(patterns[i], &tok, &err), &err);
+        memset(text, 'a', sizeof text);
+        OK(ls_tokenizer_encode(tok, text, 15, 0, &ids, NULL, &err), &err);
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &a);
+        assert_int_equal(ls_tokenizer_encode(tok, text, sizeof text, 0, &ids, NULL, &err),
+                         LS_ERR_INPUT);
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &b);
+        ls_assert_message(&err, "t.json", "gave up", "limit", NULL);
+        assert_true(b.tv_sec - a.tv_sec < 5);
+        ls_ids_free(&ids);
+        ls_tokenizer_destroy(tok);
+    }
+}
+
 /* ---- every cut ------------------------------------------------------------------------------- */
 
 static void test_every_cut(void **state) {
@@ -623,11 +648,12 @@ static int begin(void **state) {
 
 int main(void) {
     const struct CMUnitTest all[] = {
-        cmocka_unit_test(test_verdicts),  cmocka_unit_test(test_either),
-        cmocka_unit_test(test_refused),   cmocka_unit_test(test_refused_marks),
-        cmocka_unit_test(test_growth),    cmocka_unit_test(test_accepted),
-        cmocka_unit_test(test_patterns),  cmocka_unit_test(test_catastrophe),
-        cmocka_unit_test(test_every_cut), cmocka_unit_test(test_every_byte),
-        cmocka_unit_test(test_open),      cmocka_unit_test(test_bad_ids)};
+        cmocka_unit_test(test_verdicts),      cmocka_unit_test(test_either),
+        cmocka_unit_test(test_refused),       cmocka_unit_test(test_refused_marks),
+        cmocka_unit_test(test_growth),        cmocka_unit_test(test_accepted),
+        cmocka_unit_test(test_patterns),      cmocka_unit_test(test_catastrophe),
+        cmocka_unit_test(test_many_searches), cmocka_unit_test(test_every_cut),
+        cmocka_unit_test(test_every_byte),    cmocka_unit_test(test_open),
+        cmocka_unit_test(test_bad_ids)};
     return cmocka_run_group_tests(all, begin, NULL);
 }
