@@ -13,8 +13,8 @@
  *         w_c l_c by fma in lane c mod 32 ascending, butterfly; acc = w_0 acc_0, then
  *         fma(w_c, acc_c, acc) ascending; out = acc / l, and 0 when l = 0. One chunk comes out as
  *         acc / l unchanged: `splits(1)` is the single pass.
- * Window  a row of L keys attends to the last L' = min(L, window) of its list: key j of the above is
- *         key L - L' + j of the list, and chunks follow from L'.
+ * Window  a row of L keys attends to the last L' = min(L, window) of its list: key j of the above
+ *         is key L - L' + j of the list, and chunks follow from L'.
  * Bounds  keys at or past the length are never read, nor are those before the window. A key whose
  *         index or block is outside its bounds reads as zeros.
  * Block   phases: slots, scores, softmax, values; a barrier publishes each one's block memory. */
@@ -71,8 +71,8 @@ LS_FN const void *ls_kv_row(const ls_attn_args *a, const void *pool, int32_t slo
     return slot < 0 ? (const void *)ls_zero_row : pool;
 }
 
-/* The scores of one head where loads are cheap: its lanes and the sums of all keys are in registers, P
- * parts of a warp at a time, and each head reads the keys again. */
+/* The scores of one head where loads are cheap: its lanes and the sums of all keys are in registers,
+ * P parts of a warp at a time, and each head reads the keys again. */
 LS_FN void ls_attn_scores_of(const ls_attn_args *a, const float *q, const void *const *k,
                              const int P, const ls_dtype t, float *score) {
     const int E = a->head_dim, whole = E / LS_LANES * LS_LANES;
@@ -178,8 +178,8 @@ LS_FN void ls_attn_softmax(float *s, int n, float *m, float *l) {
     *l = lane_sum(sum);
 }
 
-/* Values of the W warps from lane e on for NH heads, P parts of them at a time; joined to the state of
- * the pieces before (w, w') unless this is the first, and stored. */
+/* Values of the W warps from lane e on for NH heads, P parts of them at a time; joined to the state
+ * of the pieces before (w, w') unless this is the first, and stored. */
 LS_FN void ls_attn_values(const ls_attn_args *a, float *const *to, const float *w, const float *w1,
                           int first, int g, int e, int n, const int NH, const int W, const int P,
                           const ls_dtype t, const ls_attn_mem *mem) {

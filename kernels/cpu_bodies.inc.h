@@ -141,7 +141,8 @@ static int64_t run_fma(int64_t n_step, float x, float *sum) {
             acc[i] = part_fma(acc[i], part_set(x), part_set(x));
     LS_UNROLLED (i, FMA_CHAINS) {
         part_store(out, 0, acc[i]);
-        *sum += out[0];
+        for (int l = 0; l < LS_PART_LANES; l++) /* a lane nobody asks for need not be computed */
+            *sum += out[l];
     }
     return n_step * FMA_CHAINS * LS_PART_LANES;
 }

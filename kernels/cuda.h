@@ -2,7 +2,8 @@
  * Files       cuda.cu          create, errors, stamps, graphs
  *             cuda_memory.cu   device memory, uploads, downloads
  *             cuda_rows.cu     bodies whose warps do not wait for each other: a row in many blocks
- *             cuda_bodies.cu   bodies of one block: norms, attention, statistics, verdicts
+ *             cuda_bodies.cu   bodies whose warps meet in a block: norms (few rows are shared by
+ *                              blocks), attention, statistics, verdicts
  *             cuda_cluster.cu  statistics again, a row over several blocks
  *             cuda_linear.cu   the linear of profile ieee (packed: cuda_linear_packed.h)
  *             cuda_read.cu     the plain read
@@ -57,7 +58,7 @@ struct cuda_backend {
     char *stage[2]; /* pinned, on first need: large copies */
     cudaEvent_t stage_done[2];
 
-    /* Profile mma: what norms, silu_mul and attention write, rounded to bf16 beside it, for a linear
+    /* Profile mma: what norms, gates and attention write, rounded to bf16 beside it, for a linear
      * that is the very next entry (cuda_mma.h: x16). x16 is NULL in other profiles. */
     uint16_t *x16;
     size_t x16_bytes;
@@ -99,8 +100,9 @@ ls_status cuda_retire(cuda_backend *cuda, void *p, ls_err *err);
 ls_status cuda_take_error(cuda_backend *cuda, ls_err *err);
 
 /* Programmatic dependent launch (9.0 and later): LS_LAUNCH may start a kernel while the one ahead
- * still runs, and every kernel so launched calls cuda_wait_ahead before anything else: only its
- * start is earlier. What comes behind waits for it in turn, so all before it has ended too. */
+ * still runs, and every kernel so launched calls cuda_wait_ahead in all threads, before it reads or
+ * writes anything but its arguments and weights, which no launch writes. What comes behind waits
+ * for it in turn, so all before it has ended too. */
 #ifdef __CUDACC__
 static __device__ __forceinline__ void cuda_wait_ahead(void) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900

@@ -189,11 +189,13 @@ static void launch(cuda_backend *cuda, const ls_linear_args *a, int n, int r0, i
 }
 
 static ls_status check_linear(const ls_linear_args *a, ls_err *err) {
+    const uintptr_t blocks = a->w.dtype == LS_Q4_K ? 16 : 2; /* begin at multiples of */
     LS_TRY(ls_check_linear(a, err));
-    LS_REFUSE(
-        ls_dtype_block(a->w.dtype) > 1 &&
-            (((uintptr_t)a->x | (a->w.dtype == LS_Q4_K ? (uintptr_t)a->w.data : 0)) & 15) != 0,
-        "linear: rows for packed weights, and blocks of q4_k, begin at multiples of 16 bytes");
+    LS_REFUSE(ls_dtype_block(a->w.dtype) > 1 &&
+                  ((uintptr_t)a->x % 16 != 0 || (uintptr_t)a->w.data % blocks != 0),
+              "linear: rows for packed weights begin at multiples of 16 bytes, blocks of %s at "
+              "multiples of %d",
+              ls_dtype_name(a->w.dtype), (int)blocks);
     return LS_OK;
 }
 

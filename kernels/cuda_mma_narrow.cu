@@ -6,7 +6,7 @@
  * Weights     stream through a ring of DEPTH copies of 8 steps (4 KiB) for each warp.
  * Meeting     a team's segment sums meet in shared memory once an item, and are added in order.
  * Ranges      more than 8 segments: range sums go to scratch, and a launch behind adds them in order.
- *             (Tickets drawn by the blocks cost more: a fence and a counter an item.)
+ *             (Whoever comes last adding them costs more: a fence and a counter an item.)
  * Early       before mma_wait_previous only weights are read: the rings are full by then.
  * Source      after design 5.2; where the grid, teams and DEPTH come from is in no result. */
 #include "cuda_mma_device.h"
@@ -258,7 +258,9 @@ MMA_FN void mma_walk(const mma_narrow_args &a, mma_feeder *feed, mma_ring *ring,
         const int tile0 = job.tile - job.team;
         const mma_out out =
             mma_out_of(&a, tile0 + (int)threadIdx.x / (NT * 128), (int)threadIdx.x % (NT * 128));
-        const float add = a.ranges == 1 ? mma_add_of(out) : 0.0f;
+        /* no further than this item: behind it are tiles that other blocks may be storing */
+        const bool mine = a.ranges == 1 && (int)threadIdx.x < teams * NT * 128;
+        const float add = mine ? mma_add_of(out) : 0.0f;
         float c[NT][4];
 #pragma unroll
         for (int i = 0; i < NT; i++)

@@ -1,4 +1,5 @@
-/* cuda_rounded.h - pieces of rows stored with their copy rounded to bf16 beside them (x16 of cuda_mma.h).
+/* cuda_rounded.h - pieces of rows stored with their copy rounded to bf16 beside them (x16 of
+ * cuda_mma.h).
  * Bits    of the bodies; the copy is a rounding of what is stored. */
 #ifndef LS_CUDA_ROUNDED_H
 #define LS_CUDA_ROUNDED_H

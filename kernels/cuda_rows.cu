@@ -76,7 +76,7 @@ static void ls_probs_cuda(ls_backend *be, const ls_probs_args *a) {
     }                                                                               \
     static void ls_##op##_cuda(ls_backend *be, const ls_##op##_args *a) {           \
         LS_CUDA_BEGIN(be, ls_check_##op(a, &why_));                                 \
-        if (a->n_rows < 1 || a->dim < 1)                                            \
+        if (a->n_rows < 1)                                                          \
             return;                                                                 \
         const dim3 grid((unsigned)a->n_rows, blocks_of(lanes_of(a->dim)));          \
         LS_LAUNCH(cuda, #op, ls_##op##_kernel, grid, THREADS, *a,                   \
@@ -94,7 +94,8 @@ static void ls_place_cuda(ls_backend *be, const ls_rope_args *a, const ls_kv_sto
     LS_CUDA_BEGIN(be, ls_check_place(a, b, &why_));
     if (a->n_rows < 1 || a->n_heads + a->n_kv < 1)
         return;
-    const dim3 grid((unsigned)a->n_rows, blocks_of(a->n_heads + a->n_kv));
+    const int pieces = lanes_of(a->head_dim / 2); /* of 32 pairs, a warp each */
+    const dim3 grid((unsigned)a->n_rows, blocks_of((a->n_heads + a->n_kv) * pieces));
     LS_LAUNCH(cuda, "place", ls_place_kernel, grid, THREADS, *a, *b);
 }
 

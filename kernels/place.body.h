@@ -1,5 +1,6 @@
-/* place.body.h - rope, then the store into the cache, of one row: a warp that rotated 32 pairs of a key
- * head stores them, so no warp waits for another. The bits of ls_body_rope and ls_body_kv_store. */
+/* place.body.h - rope, then the store into the cache, of one row: a warp that rotated 32 pairs of a
+ * key head stores them, so no warp waits for another. The bits of ls_body_rope and
+ * ls_body_kv_store. */
 #ifndef LS_PLACE_BODY_H
 #define LS_PLACE_BODY_H
 

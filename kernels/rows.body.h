@@ -1,7 +1,7 @@
 /* rows.body.h - bodies that move one row: embedding, gather, the store into the cache, the bias of a
  * linear, SiLU(gate) * up and GELU(gate) * up.
- * N-EMB   widening is exact (N-PACK: one rounding); a scale is one product more. A token outside the table gives a row of
- *         zeros.
+ * N-EMB   widening is exact (N-PACK: one rounding); a scale is one product more. A token outside the
+ *         table gives a row of zeros.
  * N-KV    rounded to the cache's type, nearest even. A slot outside the pool stores nothing.
  * N-BIAS  one addition an element, the bias widened exactly.
  * N-SILU  silu(a) = a / (1 + exp(-a)), then times up, each rounded; exp is N-EXP.
@@ -73,20 +73,24 @@ LS_FN void ls_body_bias(const ls_bias_args *a, int r) {
     }
 }
 
+/* A row of gated values; ls_OP_of makes 32 of them. */
+#define LS_GATE_BODY(op)                                                         \
+    LS_FN void ls_body_##op(const ls_##op##_args *a, int r) {                    \
+        const int F = a->dim;                                                    \
+        const size_t row = (size_t)r * (size_t)F;                                \
+        LS_WARPS (i, ls_ceil_div(F, LS_LANES)) {                                 \
+            const int k = i * LS_LANES, n = F - k;                               \
+            const lane_f32 g = lane_load_n(a->gate + row, (size_t)k, n, LS_F32); \
+            const lane_f32 u = lane_load_n(a->up + row, (size_t)k, n, LS_F32);   \
+            lane_store_n(a->h + row + k, n, ls_##op##_of(g, u));                 \
+        }                                                                        \
+    }
+
 LS_FN lane_f32 ls_silu_mul_of(lane_f32 gate, lane_f32 up) {
     const lane_f32 e = lane_exp(lane_sub(lane_set(-0.0f), gate));
     return lane_mul(lane_div(gate, lane_add(lane_set(1.0f), e)), up);
 }
-LS_FN void ls_body_silu_mul(const ls_silu_mul_args *a, int r) {
-    const int F = a->dim;
-    const size_t row = (size_t)r * (size_t)F;
-    LS_WARPS (i, ls_ceil_div(F, LS_LANES)) {
-        const int k = i * LS_LANES, n = F - k;
-        const lane_f32 g = lane_load_n(a->gate + row, (size_t)k, n, LS_F32);
-        const lane_f32 u = lane_load_n(a->up + row, (size_t)k, n, LS_F32);
-        lane_store_n(a->h + row + k, n, ls_silu_mul_of(g, u));
-    }
-}
+LS_GATE_BODY(silu_mul)
 
 LS_FN lane_f32 ls_gelu_mul_of(lane_f32 gate, lane_f32 up) {
     /* 2 sqrt(2 / pi), and 0.044715 times it */
@@ -95,15 +99,6 @@ LS_FN lane_f32 ls_gelu_mul_of(lane_f32 gate, lane_f32 up) {
     const lane_f32 e = lane_exp(lane_sub(lane_set(-0.0f), t));
     return lane_mul(lane_div(gate, lane_add(lane_set(1.0f), e)), up);
 }
-LS_FN void ls_body_gelu_mul(const ls_gelu_mul_args *a, int r) {
-    const int F = a->dim;
-    const size_t row = (size_t)r * (size_t)F;
-    LS_WARPS (i, ls_ceil_div(F, LS_LANES)) {
-        const int k = i * LS_LANES, n = F - k;
-        const lane_f32 g = lane_load_n(a->gate + row, (size_t)k, n, LS_F32);
-        const lane_f32 u = lane_load_n(a->up + row, (size_t)k, n, LS_F32);
-        lane_store_n(a->h + row + k, n, ls_gelu_mul_of(g, u));
-    }
-}
+LS_GATE_BODY(gelu_mul)
 
 #endif

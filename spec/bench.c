@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "chunk.h"
 #include "clock.h"
 
 /* ---- passes ---------------------------------------------------------------------------------- */
@@ -100,9 +101,12 @@ double ls_pass_rig_work(const ls_pass_rig *r, int32_t n_rows) {
     const ls_engine_options *o = ls_engine_opts(r->e);
     const ls_config *c = &ls_engine_model(r->e)->config;
     /* a row sees the tokens before it and itself: a product with each key, and one with each value */
-    const double keys = n_rows * (r->length + (n_rows + 1) / 2.0);
+    double keys = 0;
+    for (int32_t l = 0; l < o->n_layers; l++)
+        for (int32_t i = 1; i <= n_rows; i++)
+            keys += ls_window_len(c->local[l] ? c->window : 0, r->length + i);
     return (double)n_rows * (double)ls_engine_count(r->e).weight_fma +
-           2.0 * o->n_layers * c->n_heads * c->head_dim * keys;
+           2.0 * c->n_heads * c->head_dim * keys;
 }
 
 static double longer(double x, double y) {

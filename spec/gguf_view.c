@@ -164,6 +164,7 @@ static ls_status add_layer(const maker *m, int32_t layer) {
         {"ffn_up.weight", "mlp.up_proj.weight", c->ffn, c->dim, false, true},
         {"ffn_down.weight", "mlp.down_proj.weight", c->dim, c->ffn, false, true},
     };
+    _Static_assert(sizeof all / sizeof *all == LAYER_TENSORS, "room for what a layer has");
     char name[64], as[96];
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         if (!all[i].there)

@@ -133,6 +133,10 @@ static void floors(void **state) {
     const double attn = 2.0 * s.n_layers * he;
     assert_true(fabs(ls_pass_rig_work(&p, 1) - (row + attn * 21)) < 0.5);
     assert_true(fabs(ls_pass_rig_work(&p, 3) - (3 * row + attn * (21 + 22 + 23))) < 0.5);
+    ls_config *c = &r->model->config; /* a window in one layer: there no row sees more than 22 */
+    c->local[0] = true, c->window = 22;
+    assert_true(fabs(ls_pass_rig_work(&p, 3) - (3 * row + attn * (21 + 22 + 23) - 2.0 * he)) < 0.5);
+    c->local[0] = false, c->window = 0;
 
     const double one = ls_pass_rig_work(&p, 1) * 1e-6, four = ls_pass_rig_work(&p, 4) * 1e-6;
     assert_true(ls_pass_rig_floor(&p, 4, 1e9, 1) == 1);                     /* read alone */
