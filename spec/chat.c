@@ -8,13 +8,12 @@
 
 static const struct {
     const char *name;
-    const char *marker[2]; /* have to be special tokens; NULL: may be plain text */
-    const char *end;
+    const char *marker[3]; /* have to be special tokens, the first ends a turn; NULL: none */
 } kinds[] = {
-    [LS_CHAT_CHATML] = {"ChatML", {"<|im_start|>", "<|im_end|>"}, "<|im_end|>"},
-    [LS_CHAT_LLAMA3] = {"Llama 3", {"<|start_header_id|>", "<|end_header_id|>"}, "<|eot_id|>"},
-    [LS_CHAT_GEMMA] = {"Gemma", {"<start_of_turn>", "<end_of_turn>"}, "<end_of_turn>"},
-    [LS_CHAT_MISTRAL] = {"Mistral", {NULL, NULL}, NULL},
+    [LS_CHAT_CHATML] = {"ChatML", {"<|im_end|>", "<|im_start|>"}},
+    [LS_CHAT_LLAMA3] = {"Llama 3", {"<|eot_id|>", "<|start_header_id|>", "<|end_header_id|>"}},
+    [LS_CHAT_GEMMA] = {"Gemma", {"<end_of_turn>", "<start_of_turn>"}},
+    [LS_CHAT_MISTRAL] = {"Mistral", {NULL}},
 };
 
 const char *ls_chat_kind_name(ls_chat_kind kind) {
@@ -168,7 +167,7 @@ static ls_status bos_text(const ls_chat *c, const ls_tokenizer *tok, int32_t id,
                           ls_err *err) {
     size_t n = 0;
     const uint8_t *s = ls_tokenizer_bytes(tok, id, &n);
-    if (!s || !ls_tokenizer_is_special(tok, id))
+    if (n == 0 || !ls_tokenizer_is_special(tok, id))
         return ls_fail(err, LS_ERR_INPUT,
                        "%s: the chat template begins with bos_token, and neither the model nor the "
                        "tokenizer says which token that is",
@@ -176,24 +175,57 @@ static ls_status bos_text(const ls_chat *c, const ls_tokenizer *tok, int32_t id,
     return ls_text_append(out, (const char *)s, n, err);
 }
 
+/* Is the marker in the ids as often as the template writes it? A tokenizer that reads it only behind white
+ * space, say, or in normalized text, would spell it, and the turn would be without an end. */
+static ls_status need_read(const ls_chat *c, const ls_tokenizer *tok, const char *marker,
+                           const ls_chat_parts *parts, const ls_ids *ids, size_t was, ls_err *err) {
+    const int32_t want = ls_tokenizer_find(tok, marker);
+    size_t n_written = 0, n_read = 0;
+    for (size_t i = 0; i < parts->n; i++) /* the template's parts are zero-terminated */
+        for (const char *p = parts->part[i].s; !parts->part[i].plain && (p = strstr(p, marker));
+             p++)
+            n_written++;
+    for (size_t i = was; i < ids->n; i++)
+        n_read += ids->id[i] == want;
+    if (n_written == n_read)
+        return LS_OK;
+    return ls_fail(
+        err, LS_ERR_INPUT,
+        "%s: the chat template writes \"%s\" %zu times, which the tokenizer reads as its "
+        "special token %zu times; render the prompt with the model's own tools",
+        c->name, marker, n_written, n_read);
+}
+
+static ls_status encode(const ls_chat *c, const ls_tokenizer *tok, const ls_chat_parts *parts,
+                        const char *bos, ls_ids *out, ls_encode_info *info, ls_err *err) {
+    const size_t was = out->n;
+    /* the template says what goes before the text, the tokenizer's own does not apply */
+    ls_status s = ls_tokenizer_encode_parts(tok, parts->part, parts->n, 0, out, info, err);
+    for (int i = 0; i < 3 && kinds[c->kind].marker[i] && s == LS_OK; i++)
+        s = need_read(c, tok, kinds[c->kind].marker[i], parts, out, was, err);
+    if (s == LS_OK && c->bos)
+        s = need_read(c, tok, bos, parts, out, was, err);
+    if (s != LS_OK)
+        out->n = was;
+    return s;
+}
+
 ls_status ls_chat_encode(const ls_chat *c, const ls_tokenizer *tok, int32_t bos_id,
                          const char *system, const char *user, size_t n_user, ls_ids *out,
                          ls_encode_info *info, ls_err *err) {
     ls_chat_parts parts;
     ls_text bos = {0};
-    for (int i = 0; i < 2; i++)
-        if (kinds[c->kind].marker[i])
-            LS_TRY(need_special(c, tok, kinds[c->kind].marker[i], err));
+    for (int i = 0; i < 3 && kinds[c->kind].marker[i]; i++)
+        LS_TRY(need_special(c, tok, kinds[c->kind].marker[i], err));
     if (c->bos)
         LS_TRY(bos_text(c, tok, bos_id >= 0 ? bos_id : ls_tokenizer_bos(tok), &bos, err));
     ls_status s = ls_chat_render(c, bos.s, system, user, n_user, &parts, err);
-    /* the template says what goes before the text, the tokenizer's own does not apply */
     if (s == LS_OK)
-        s = ls_tokenizer_encode_parts(tok, parts.part, parts.n, 0, out, info, err);
+        s = encode(c, tok, &parts, bos.s, out, info, err);
     ls_text_free(&bos);
     return s;
 }
 
 int32_t ls_chat_end(const ls_chat *c, const ls_tokenizer *tok) {
-    return kinds[c->kind].end ? ls_tokenizer_find(tok, kinds[c->kind].end) : -1;
+    return kinds[c->kind].marker[0] ? ls_tokenizer_find(tok, kinds[c->kind].marker[0]) : -1;
 }

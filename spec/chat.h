@@ -11,8 +11,9 @@
  *           something else (another line end, an unknown default, today's date): nothing is guessed.
  * Dates     Llama 3.2 asks for today's; here it is the date the template falls back on, so that a prompt
  *           is the same tomorrow.
- * Safety    a person's words are never special tokens, whatever they spell (ls_encode_part). Markers that
- *           are plain text to the tokenizer (Mistral's first models) can be spelled by anyone.
+ * Safety    a person's words are never special tokens, whatever they spell (ls_encode_part), and the
+ *           template's markers always are, or the turn is refused. Markers that are plain text to the
+ *           tokenizer (Mistral's first models) can be spelled by anyone.
  * Memory    a chat owns its texts; parts borrow from it and from the caller.
  * Threads   read-only after open. */
 #ifndef LS_CHAT_H

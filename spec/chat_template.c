@@ -151,7 +151,8 @@ static ls_status chatml_literals(const reader *r, ls_chat *c, ls_text *t) {
     ls_status s = LS_OK;
     for (const char *p = r->s; (p = strstr(p, "<|im_start|>")) != NULL; p++) {
         const char *next = NULL;
-        if (p == r->s || !is_quote(p[-1]))
+        /* behind an escaped quote neither: each literal would be read to the template's end */
+        if (p == r->s || !is_quote(p[-1]) || (p > r->s + 1 && p[-2] == '\\'))
             return refuse(r, "<|im_start|> stands outside of a literal");
         if (!literal(r, p - 1, t, &next, &s))
             return s != LS_OK ? s : refuse(r, "it has a literal with an unknown escape");
@@ -310,9 +311,12 @@ static ls_status recognise(const reader *r, ls_chat *c) {
 }
 
 ls_status ls_chat_parse(const char *text, size_t n, const char *name, ls_chat *out, ls_err *err) {
+    *out = (ls_chat){0};
+    if (n > TEMPLATE_BYTES_MAX)
+        return ls_fail(err, LS_ERR_INPUT, "%s: a chat template of %zu bytes, at most %zu are read",
+                       name, n, TEMPLATE_BYTES_MAX);
     char *copy = malloc(n + 1);
     reader r = {copy, copy + n, name, err};
-    *out = (ls_chat){0};
     if (!copy)
         return ls_fail(err, LS_ERR_MEMORY, "out of memory: a chat template");
     memcpy(copy, text, n);

@@ -1,5 +1,5 @@
 /* cmd_generate.c - `lockstep generate`: a prompt in, text out as it is accepted. */
-#include <math.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -72,16 +72,16 @@ static ls_status read_stdin(char **out, size_t *n, ls_err *err) {
     ls_text text = {0};
     char buffer[65536];
     size_t got;
-    while ((got = fread(buffer, 1, sizeof buffer, stdin)) > 0) {
-        if (text.n + got > PROMPT_MAX) {
-            ls_text_free(&text);
-            return ls_fail(err, LS_ERR_INPUT, "standard input: a prompt of more than 16 MiB");
-        }
-        LS_TRY(ls_text_append(&text, buffer, got, err));
-    }
-    *out = text.s;
+    ls_status s = LS_OK;
+    while (s == LS_OK && (got = fread(buffer, 1, sizeof buffer, stdin)) > 0)
+        s = text.n + got > PROMPT_MAX
+                ? ls_fail(err, LS_ERR_INPUT, "standard input: a prompt of more than 16 MiB")
+                : ls_text_append(&text, buffer, got, err);
+    if (s == LS_OK && ferror(stdin))
+        s = ls_fail(err, LS_ERR_IO, "standard input: cannot be read: %s", strerror(errno));
+    *out = text.s; /* the caller's to free, also after an error */
     *n = text.n;
-    return LS_OK;
+    return s;
 }
 
 /* The text as a turn of the model's own chat template, which the turn's end token ends as well. */
@@ -112,24 +112,34 @@ static ls_status encode_text(job *j, const char *text, size_t n, ls_encode_info 
                                info, err);
 }
 
+/* What the command line alone says, before a model is read. */
+static ls_status check_options(const own *a, ls_err *err) {
+    if (!a->prompt == !a->prompt_file)
+        return ls_fail(err, LS_ERR_INPUT,
+                       "give --prompt TEXT or --prompt-file FILE (- is standard input)%s",
+                       a->prompt ? ", not both" : "");
+    if (a->prompt && !*a->prompt)
+        return ls_fail(err, LS_ERR_INPUT, "the prompt is empty");
+    if (a->system && !a->chat)
+        return ls_fail(err, LS_ERR_INPUT, "--system goes with --chat");
+    return LS_OK;
+}
+
 static ls_status read_prompt(job *j, ls_err *err) {
     const own *a = &j->a;
     const char *text = a->prompt;
     size_t n = text ? strlen(text) : 0;
     char *owned = NULL;
-    if (!a->prompt == !a->prompt_file)
-        return ls_fail(err, LS_ERR_INPUT,
-                       "give --prompt TEXT, or --prompt-file FILE (- is standard input)");
-    if (a->system && !a->chat)
-        return ls_fail(err, LS_ERR_INPUT, "--system goes with --chat");
+    ls_status status = LS_OK;
     if (a->prompt_file) {
-        LS_TRY(strcmp(a->prompt_file, "-") == 0
-                   ? read_stdin(&owned, &n, err)
-                   : ls_file_read(a->prompt_file, NULL, PROMPT_MAX, &owned, &n, err));
+        status = strcmp(a->prompt_file, "-") == 0
+                     ? read_stdin(&owned, &n, err)
+                     : ls_file_read(a->prompt_file, NULL, PROMPT_MAX, &owned, &n, err);
         text = owned;
     }
     ls_encode_info info = {0};
-    ls_status status = encode_text(j, text, n, &info, err);
+    if (status == LS_OK)
+        status = encode_text(j, text, n, &info, err);
     free(owned);
     LS_TRY(status);
     if (info.double_bos)
@@ -286,7 +296,9 @@ static ls_status prepare(job *j, ls_err *err) {
     if (!tok && gguf)
         return ls_gguf_tokenizer_refuse(gguf, err);
     if (!tok)
-        return ls_fail(err, LS_ERR_INPUT, "%s has no tokenizer.json: text cannot be read or shown",
+        return ls_fail(err, LS_ERR_INPUT,
+                       "%s has no tokenizer.json: text cannot be read or shown; copy it from where "
+                       "the model is from, or give token ids in a script (lockstep run)",
                        j->setup.target->dir);
     LS_TRY(read_prompt(j, err));
     LS_TRY(ls_setup_policy(&j->setup, j->a.policy, &j->decode.option, &j->policy, j->policy_options,
@@ -349,6 +361,7 @@ static ls_status run(const ls_command *self, int argc, char **argv, ls_err *err)
         return ls_fail(err, LS_ERR_INPUT,
                        "the prompt goes behind --prompt: try lockstep generate "
                        "--help");
+    LS_TRY(check_options(&j.a, err));
     j.term = ls_term_open(j.a.color, j.a.quiet);
     ls_status status = work(&j, err);
     ls_transcript_free(&j.plain);

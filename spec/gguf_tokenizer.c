@@ -342,6 +342,11 @@ static void name_of(const ls_gguf *g, const char *key, char *dst, size_t cap) {
 
 ls_status ls_gguf_tokenizer_refuse(const ls_gguf *g, ls_err *err) {
     char model[80], pre[80];
+    if (!ls_gguf_find(g, KEY("tokens")))
+        return ls_gguf_fail(
+            g, (ls_gguf_str){KEY("tokens"), strlen(KEY("tokens"))}, err,
+            "is missing: the file has no tokenizer, and text cannot be read or shown; "
+            "convert the model again, or give token ids in a script (lockstep run)");
     name_of(g, KEY("model"), model, sizeof model);
     name_of(g, KEY("pre"), pre, sizeof pre);
     return ls_gguf_fail(

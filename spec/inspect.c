@@ -31,16 +31,16 @@ static void put_types(FILE *out, const ls_checkpoint *cp) {
         }
 }
 
-static bool has_packed(const ls_checkpoint *cp) {
+static size_t count_packed(const ls_checkpoint *cp) {
+    size_t n = 0;
     for (size_t i = 0; i < ls_checkpoint_count(cp); i++)
-        if (ls_checkpoint_at(cp, i)->dtype >= LS_ST_N_DTYPES)
-            return true;
-    return false;
+        n += ls_checkpoint_at(cp, i)->dtype >= LS_ST_N_DTYPES;
+    return n;
 }
 
-/* The types as a GGUF file stores them, and the bytes they take there. */
+/* The types as a GGUF file stores them; how many of its tensors are blocks. */
 static size_t put_stored(FILE *out, const ls_gguf *g) {
-    size_t n[LS_GGML_N_TYPES] = {0}, bytes = 0;
+    size_t n[LS_GGML_N_TYPES] = {0}, bytes = 0, n_blocks = 0;
     for (size_t i = 0; i < ls_gguf_count(g); i++) {
         n[ls_gguf_at(g, i)->type]++;
         bytes += ls_gguf_at(g, i)->bytes;
@@ -49,11 +49,13 @@ static size_t put_stored(FILE *out, const ls_gguf *g) {
     const char *sep = "; ";
     for (uint32_t t = 0; t < LS_GGML_N_TYPES; t++)
         if (n[t] > 0) {
-            fprintf(out, "%s%zu %s", sep, n[t], ls_ggml_type(t, NULL, NULL));
+            uint32_t per_block = 0;
+            fprintf(out, "%s%zu %s", sep, n[t], ls_ggml_type(t, &per_block, NULL));
+            n_blocks += per_block > 1 ? n[t] : 0;
             sep = ", ";
         }
     fputs(" in 1 file\n", out);
-    return bytes;
+    return n_blocks;
 }
 
 static void put_weights(FILE *out, const ls_model *m) {
@@ -69,14 +71,14 @@ static void put_weights(FILE *out, const ls_model *m) {
         fprintf(out, " in %zu file%s\n", files, files == 1 ? "" : "s");
         return;
     }
-    const bool widened = put_stored(out, g) != m->weights->bytes;
-    if (!widened && !has_packed(m->checkpoint))
+    const size_t n_blocks = put_stored(out, g), n_packed = count_packed(m->checkpoint);
+    if (n_blocks == 0)
         return;
     line(out, "in memory");
     put_size(out, (double)m->weights->bytes, "B");
     fputs("; ", out);
     put_types(out, m->checkpoint);
-    fputs(widened ? ": the other blocks are widened to F32\n" : "\n", out);
+    fputs(n_blocks > n_packed ? ": the other blocks are widened to F32\n" : "\n", out);
 }
 
 /* What a GGUF file says of its tokenizer. */

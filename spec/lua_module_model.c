@@ -152,10 +152,12 @@ static int model_decode(lua_State *L) {
 static int model_chat(lua_State *L) {
     const ls_lua_model *m = model_at(L, "chat");
     const ls_tokenizer *tok = tokenizer_of(L, m, "chat");
-    size_t n = 0;
+    size_t n = 0, n_system = 0;
     if (lua_type(L, 2) != LUA_TSTRING || (!lua_isnoneornil(L, 3) && lua_type(L, 3) != LUA_TSTRING))
         return ls_lua_bad(L, "chat: takes a text, and perhaps a system text");
-    const char *text = lua_tolstring(L, 2, &n), *system = lua_tostring(L, 3);
+    const char *text = lua_tolstring(L, 2, &n), *system = lua_tolstring(L, 3, &n_system);
+    if (system && strlen(system) != n_system)
+        return ls_lua_bad(L, "chat: the system text has a zero byte");
     ls_ids *ids = ls_lua_box(L, sizeof *ids, ids_free);
     ls_chat chat;
     ls_err err;

@@ -301,7 +301,7 @@ ls_status ls_tokenizer_encode_parts(const ls_tokenizer *tok, const ls_encode_par
         s = (const uint8_t *)text.s;
         n = text.n;
     }
-    ls_tok_work work = {.tok = tok, .out = out};
+    ls_tok_work work = {.tok = tok, .out = out, .plain = n_span > 0};
     const pass p = {&work, s, span, n_span};
     if (st == LS_OK)
         st = encode(&p, n, flags, &seen, err);

@@ -17,7 +17,8 @@
  *           be shown as it comes).
  * Time      n log n in any text under the patterns of known models. A foreign pattern that
  *           backtracks past a limit, which is for the whole text and grows with it, is an error and
- *           not a hang.
+ *           not a hang; one that looks ahead over the text from every place of it takes n squared. Ids
+ *           chosen so that the merges crowd one place of their table are refused.
  * Memory    a tokenizer owns its tables; ls_ids and ls_text belong to the caller, who frees them.
  * Threads   a tokenizer is read-only after open: any number of threads may use one. */
 #ifndef LS_TOKENIZER_H
@@ -50,8 +51,9 @@ enum {                          /* flags of encode */
        LS_ENCODE_NO_SPECIAL = 2 /* untrusted text: special tokens spelled in it are plain text */
 };
 
-/* A text in parts: `plain` ones are a person's words, in which special tokens are plain text. A token
- * that touches a plain part is none. */
+/* A text in parts: `plain` ones are a person's words, in which special tokens are plain text: neither
+ * their spelling nor merges make one, also with what stands around them. Added tokens that the file does
+ * not call special are read there as anywhere. */
 typedef struct ls_encode_part {
     const char *s;
     size_t n;

@@ -25,15 +25,16 @@ static const ls_tok_merge *find_merge(ls_tok_work *w, int32_t left, int32_t righ
     if (tok->n_merge_slots == 0)
         return NULL;
     uint64_t pair = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
-    size_t mask = tok->n_merge_slots - 1;
-    for (size_t i = ls_tok_merge_slot(tok, pair);; i = (i + 1) & mask) {
+    size_t mask = tok->n_merge_slots - 1, i = ls_tok_merge_slot(tok, pair);
+    for (int n = 0; n < LS_TOK_PROBES_MAX; n++, i = (i + 1) & mask) {
         const ls_tok_merge *m = &tok->merge[i];
         w->steps++;
         if (m->id < 0)
             return NULL;
         if (m->pair == pair)
-            return m;
+            return ls_tok_may_be(w, m->id) ? m : NULL;
     }
+    return NULL; /* loading let none lie further off */
 }
 
 /* ---- short pieces ---------------------------------------------------------------------------- */
@@ -257,7 +258,7 @@ static ls_status whole(ls_tok_work *w, const uint8_t *s, size_t n, int32_t *id, 
     }
     *id = w->tok->byte_level ? ls_tok_lookup(w->tok, w->spelled.s, w->spelled.n)
                              : ls_tok_lookup(w->tok, (const char *)s, n);
-    if (*id >= 0 && !(w->tok->token[*id].flags & wanted))
+    if (*id >= 0 && (!(w->tok->token[*id].flags & wanted) || !ls_tok_may_be(w, *id)))
         *id = -1; /* only an added token is spelled so */
     return LS_OK;
 }

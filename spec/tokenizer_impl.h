@@ -20,7 +20,8 @@
 #define LS_TOK_ID_MAX ((int64_t)1 << 22)
 #define LS_TOK_ADDED_BYTES_MAX 1024
 #define LS_TOK_SCORED_BYTES_MAX 256 /* a token that merges are found for by trying all splits */
-#define LS_TOK_REPLACE_BYTES_MAX 64 /* of what a normalizer or decoder puts in */
+#define LS_TOK_REPLACE_BYTES_MAX 64 /* of what a normalizer or decoder looks for and puts in */
+#define LS_TOK_PROBES_MAX 2048      /* for a merge; half a million honest ones need 40 */
 #define LS_TOK_TEMPLATE_MAX 16
 #define LS_TOK_SPLITS_MAX 16
 #define LS_TOK_STEPS_MAX 8 /* of the normalizer, and of the decoder */
@@ -179,6 +180,7 @@ typedef struct ls_tok_queue {
 typedef struct ls_tok_work {
     const ls_tokenizer *tok;
     ls_ids *out;
+    bool plain; /* some of the text is a person's: what is no added token is no special token */
     uint64_t steps;
     struct { /* per split step: the pieces it found */
         size_t *edge;
@@ -206,6 +208,12 @@ int32_t ls_tok_lookup(const ls_tokenizer *tok, const char *spelling, size_t n);
 /* Where the search for a pair begins: the top bits of the product, which depend on both ids. */
 static inline size_t ls_tok_merge_slot(const ls_tokenizer *tok, uint64_t pair) {
     return (size_t)(pair * 0x9E3779B97F4A7C15u >> tok->merge_shift);
+}
+
+/* May a symbol or a merge of this text be the token? A vocabulary can spell "<s>", and have the merges
+ * that build it. Unk and bytes have no other. */
+static inline bool ls_tok_may_be(const ls_tok_work *w, int32_t id) {
+    return !w->plain || !(w->tok->token[id].flags & LS_TOK_SPECIAL);
 }
 
 /* Where the bit of a pair of symbols is. */

@@ -155,6 +155,9 @@ static ls_status measure(const ls_json_at *vocab, const ls_json_at *added, exten
     }
     if (x->n_tokens == 0)
         return ls_json_fail(vocab, err, "the vocabulary is empty");
+    if (x->n_bytes > UINT32_MAX) /* a tree made of a GGUF file has no limit of its own */
+        return ls_json_fail(vocab, err, "the tokens are spelled in %zu bytes, at most 4 GiB",
+                            x->n_bytes);
     /* the table is dense: a forged id may not make it large */
     if ((size_t)x->max_id > 65536 + 8 * x->n_tokens)
         return ls_json_fail(vocab, err,
@@ -310,7 +313,7 @@ ls_status ls_tok_load_vocab(ls_tokenizer *tok, const ls_json_at *root, bool part
     extent x = {0};
     LS_TRY(measure(&vocab, &added, &x, err));
     LS_TRY(make_tables(tok, &x, err));
-    uint32_t spelled = 0, bytes = 0; /* sums fit: the file is smaller than 4 GiB */
+    uint32_t spelled = 0, bytes = 0; /* sums fit: measured */
     json_t *object = (json_t *)(uintptr_t)vocab.value;
     for (void *it = json_object_iter(object); it; it = json_object_iter_next(object, it)) {
         const ls_json_at at = member(&vocab, it);

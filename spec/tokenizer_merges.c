@@ -29,13 +29,19 @@ static ls_status make_table(ls_tokenizer *tok, size_t n, ls_err *err) {
     return LS_OK;
 }
 
-/* The entry of the pair, or the empty one where it belongs. */
+/* The entry of the pair, or the empty one where it belongs; NULL: the file's ids were chosen to make
+ * searches long. */
 static ls_tok_merge *find(const ls_tokenizer *tok, uint64_t pair) {
     size_t mask = tok->n_merge_slots - 1, i = ls_tok_merge_slot(tok, pair);
-    while (tok->merge[i].id >= 0 && tok->merge[i].pair != pair)
-        i = (i + 1) & mask;
-    return &tok->merge[i];
+    for (size_t n = 0; n < LS_TOK_PROBES_MAX; n++, i = (i + 1) & mask)
+        if (tok->merge[i].id < 0 || tok->merge[i].pair == pair)
+            return &tok->merge[i];
+    return NULL;
 }
+
+static const char crowded[] =
+    "the merges' ids crowd one place of a table, as only ids that were chosen "
+    "for it do; a vocabulary that is made to be slow is refused";
 
 /* The token of the first or last character of a token, -1: none. */
 static int32_t edge_of(const ls_tokenizer *tok, int32_t id, bool last) {
@@ -121,6 +127,8 @@ static ls_status add_merge(ls_tokenizer *tok, const ls_json_at *at, uint32_t ran
         return ls_json_fail(at, err, "a merge with an empty part");
     uint64_t pair = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
     ls_tok_merge *m = find(tok, pair);
+    if (!m)
+        return ls_json_fail(at, err, "%s", crowded);
     if (m->id >= 0)
         return ls_json_fail(at, err, "the same merge as entry %u", m->rank);
     *m = (ls_tok_merge){pair, rank, result};
@@ -240,10 +248,17 @@ ls_status ls_tok_load_scores(ls_tokenizer *tok, const float *score, ls_err *err)
     if (!order)
         return ls_fail(err, LS_ERR_MEMORY, "out of memory: %d scores", tok->size);
     ways w = {0};
-    const ls_status s = find_ways(tok, order, rank_tokens(tok, score, order), &w, err);
+    ls_status s = find_ways(tok, order, rank_tokens(tok, score, order), &w, err);
     for (size_t i = 0; i < w.n && s == LS_OK; i++) {
         const uint64_t pair = (uint64_t)(uint32_t)w.way[i].left << 32 | (uint32_t)w.way[i].right;
-        *find(tok, pair) = (ls_tok_merge){pair, w.way[i].rank, w.way[i].id};
+        ls_tok_merge *m = find(tok, pair);
+        if (!m) {
+            char name[200];
+            s = ls_fail(err, LS_ERR_INPUT, "%s: %s",
+                        ls_err_text(name, sizeof name, tok->name, strlen(tok->name)), crowded);
+            break;
+        }
+        *m = (ls_tok_merge){pair, w.way[i].rank, w.way[i].id};
         join(tok, w.way[i].left, w.way[i].right);
     }
     free(w.way);

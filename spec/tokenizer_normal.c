@@ -30,6 +30,9 @@ ls_status ls_tok_read_replace(const ls_json_at *at, ls_tok_replace *out, ls_err 
     LS_TRY(ls_json_as_string(&content, &to, &out->n_to, err));
     if (out->n_from == 0)
         return ls_json_fail(&literal, err, "an empty pattern would match everywhere");
+    if (out->n_from > LS_TOK_REPLACE_BYTES_MAX) /* the search compares it at every place */
+        return ls_json_fail(&literal, err, "has %zu bytes, at most %d are supported", out->n_from,
+                            LS_TOK_REPLACE_BYTES_MAX);
     if (out->n_to > LS_TOK_REPLACE_BYTES_MAX)
         return ls_json_fail(&content, err, "has %zu bytes, at most %d are supported", out->n_to,
                             LS_TOK_REPLACE_BYTES_MAX);

@@ -19,11 +19,10 @@ static ls_status from_bytes(ls_tok_work *w, const uint8_t *s, size_t n, ls_err *
     return LS_OK;
 }
 
-static int32_t char_token(const ls_tokenizer *tok, const uint8_t *s, size_t n) {
-    if (n == 1)
-        return tok->ascii_id[s[0]];
-    const int32_t id = ls_tok_lookup(tok, (const char *)s, n);
-    return id >= 0 && (tok->token[id].flags & LS_TOK_VOCAB) ? id : -1;
+static int32_t char_token(const ls_tok_work *w, const uint8_t *s, size_t n) {
+    const ls_tokenizer *tok = w->tok;
+    const int32_t id = n == 1 ? tok->ascii_id[s[0]] : ls_tok_lookup(tok, (const char *)s, n);
+    return id >= 0 && (tok->token[id].flags & LS_TOK_VOCAB) && ls_tok_may_be(w, id) ? id : -1;
 }
 
 /* All its bytes have tokens: writes them. */
@@ -44,7 +43,7 @@ static ls_status from_chars(ls_tok_work *w, const uint8_t *s, size_t n, size_t *
     for (size_t i = 0; i < n;) {
         const ls_utf8_step c =
             s[i] < 0x80 ? (ls_utf8_step){LS_UTF8_CHAR, 1, s[i]} : ls_utf8_next(s + i, n - i);
-        const int32_t id = char_token(tok, s + i, c.len);
+        const int32_t id = char_token(w, s + i, c.len);
         if (id >= 0) {
             if (unknown)
                 w->unit[m++] = tok->unk;

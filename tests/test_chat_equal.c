@@ -139,6 +139,7 @@ static void test_refused(void **state) {
          "trims"},
         {"{{ '<|im_start|>tool\\n<|im_end|>\\n' }}{{" TURN "}}{{" ANSWER "}}", "unknown kind"},
         {"{{ '<|im_start|>\\q' }}", "unknown escape"},
+        {"{{ '<|im_start|>user\\'<|im_start|>user' }}", "outside of a literal"},
         {"{{ '<|start_header_id|>user<|end_header_id|>\\n' + content + '<|eot_id|>' }}",
          "two line ends"},
         {"{{ '<|start_header_id|>user<|end_header_id|>\\n\\n' + strftime_now('') + '<|eot_id|>' }}",
@@ -161,6 +162,56 @@ static void test_refused(void **state) {
         ls_assert_message(&err, "t.json: ", all[i].says, "--chat knows", NULL);
         assert_null(chat.name);
     }
+}
+
+static void test_too_long(void **state) {
+    (void)state;
+    const size_t n = ((size_t)1 << 20) + 1;
+    char *text = malloc(n);
+    assert_non_null(text);
+    memset(text, ' ', n);
+    ls_chat chat;
+    ls_err err = {0};
+    assert_int_equal(ls_chat_parse(text, n, "t.json", &chat, &err), LS_ERR_INPUT);
+    ls_assert_message(&err, "t.json", "1048577 bytes", NULL);
+    assert_null(chat.name);
+    free(text);
+}
+
+/* A tokenizer that would not read a marker, or read a person's as one: the turn's end included. */
+static void test_marker_of_tokenizer(void **state) {
+    (void)state;
+    static const struct {
+        const char *key, *says;
+        bool value;
+    } all[] = {{"special", "is no special token", false},
+               {"normalized", "reads as its special token 0 times", true},
+               {"single_word", "reads as its special token 0 times", true}};
+    ls_chat chat;
+    ls_err err = {0};
+    static const char template[] =
+        "{{ '<|start_header_id|>user<|end_header_id|>\\n\\n' + content + '<|eot_id|>' }}";
+    OK(ls_chat_parse(template, strlen(template), "t.json", &chat, &err), &err);
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        json_t *doc = ls_rig_json("fixtures/tokenizers/llama3.json"), *t;
+        size_t k;
+        json_array_foreach (json_object_get(doc, "added_tokens"), k, t)
+            if (strcmp(text_at(t, "content"), "<|eot_id|>") == 0)
+                json_object_set_new(t, all[i].key, json_boolean(all[i].value));
+        char *json = json_dumps(doc, 0);
+        ls_tokenizer *tok = NULL;
+        ls_ids ids = {0};
+        OK(ls_tokenizer_parse(json, strlen(json), "tok.json", NULL, &tok, &err), &err);
+        assert_int_equal(ls_chat_encode(&chat, tok, -1, NULL, "x", 1, &ids, NULL, &err),
+                         LS_ERR_INPUT);
+        ls_assert_message(&err, "t.json", "<|eot_id|>", all[i].says, NULL);
+        assert_int_equal(ids.n, 0);
+        ls_ids_free(&ids);
+        ls_tokenizer_destroy(tok);
+        free(json);
+        json_decref(doc);
+    }
+    ls_chat_free(&chat);
 }
 
 /* Every cut of a known template: a verdict, and no fault. */
@@ -224,7 +275,7 @@ static void test_open(void **state) {
     ls_tokenizer *tok = ls_rig_tokenizer(false, "fixtures/tokenizers/llama3.json");
     ls_ids ids = {0};
     assert_int_equal(ls_chat_encode(&chat, tok, -1, NULL, "x", 1, &ids, NULL, &err), LS_ERR_INPUT);
-    ls_assert_message(&err, "chat_template.jinja", "<|im_start|>", "no special token", NULL);
+    ls_assert_message(&err, "chat_template.jinja", "<|im_end|>", "no special token", NULL);
     chat.kind = LS_CHAT_LLAMA3;
     assert_true(ls_chat_end(&chat, tok) >= 0);
     assert_int_equal(ls_chat_end(&chat, tok), ls_tokenizer_find(tok, "<|eot_id|>"));
@@ -249,7 +300,9 @@ static int begin(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest all[] = {cmocka_unit_test(test_golden), cmocka_unit_test(test_refused),
-                                     cmocka_unit_test(test_every_cut), cmocka_unit_test(test_open)};
+    const struct CMUnitTest all[] = {
+        cmocka_unit_test(test_golden),    cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_too_long),  cmocka_unit_test(test_marker_of_tokenizer),
+        cmocka_unit_test(test_every_cut), cmocka_unit_test(test_open)};
     return cmocka_run_group_tests(all, begin, NULL);
 }

@@ -91,9 +91,10 @@ pair=(--target "$tmp/target" --draft "$tmp/draft")
 # ---- generate ------------------------------------------------------------------------------------
 
 refuse 'give --prompt TEXT' generate "${pair[@]}"
-refuse 'give --prompt TEXT' generate "${pair[@]}" --prompt a --prompt-file b
+refuse 'not both' generate "${pair[@]}" --prompt a --prompt-file b
 refuse 'the prompt is empty' generate "${pair[@]}" --prompt ''
 refuse 'the prompt is empty' generate "${pair[@]}" --prompt-file -
+refuse '--system goes with --chat' generate --target /nowhere --prompt a --system b
 refuse "$tmp/none" generate "${pair[@]}" --prompt-file "$tmp/none"
 refuse '--system goes with --chat' generate "${pair[@]}" --prompt a --system b
 refuse 'no chat template' generate "${pair[@]}" --prompt a --chat

@@ -369,6 +369,9 @@ static void test_inspect(void **state) {
     assert_non_null(strstr(text, "29.3 KB; 5 F32, 16 F16 in 1 file\n"));
     assert_null(strstr(text, "in memory"));
     free(text);
+    text = say("llama3.gguf"); /* a table of factors, which is no weight, makes nothing widened */
+    assert_null(strstr(text, "in memory"));
+    free(text);
 }
 
 static int begin(void **state) {

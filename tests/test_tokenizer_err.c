@@ -646,14 +646,53 @@ static int begin(void **state) {
     return 0;
 }
 
+/* Ids chosen so that all pairs of a list begin their search in one eighth of the table: half the table
+ * would be searched for each. */
+static void test_crowded_merges(void **state) {
+    (void)state;
+    enum { SIDE = 256, PAIRS = 4000 }; /* in 8192 slots */
+    size_t n = 0, n_pair = 0;
+    char *path = ls_test_path("cases/tok/merges_as_strings.json"), *text = ls_test_read(path, &n);
+    json_t *doc = json_loads(text, 0, NULL), *model = json_object_get(doc, "model");
+    json_t *vocab = json_object_get(model, "vocab"), *merges = json_array();
+    free(text);
+    free(path);
+    for (int i = 0; i < 2 * SIDE; i++) {
+        const char name[] = {i < SIDE ? 'L' : 'R', (char)('a' + i % 16), (char)('a' + i / 16 % 16),
+                             0};
+        assert_int_equal(json_object_set_new(vocab, name, json_integer(1000 + i)), 0);
+    }
+    for (int i = 0; i < SIDE * SIDE && n_pair < PAIRS; i++) {
+        const uint64_t left = 1000 + (uint64_t)(i / SIDE),
+                       right = 1000 + SIDE + (uint64_t)(i % SIDE);
+        const char l[] = {'L', (char)('a' + i / SIDE % 16), (char)('a' + i / SIDE / 16), 0};
+        const char r[] = {'R', (char)('a' + i % 16), (char)('a' + i % SIDE / 16), 0};
+        if ((left << 32 | right) * 0x9E3779B97F4A7C15u >> 61 != 0)
+            continue;
+        char joined[8];
+        snprintf(joined, sizeof joined, "%s%s", l, r);
+        json_object_set_new(vocab, joined, json_integer((json_int_t)(2000 + n_pair++)));
+        json_array_append_new(merges, json_pack("[s, s]", l, r));
+    }
+    assert_int_equal(n_pair, PAIRS);
+    json_object_set_new(model, "merges", merges);
+    text = json_dumps(doc, 0);
+    ls_tokenizer *tok;
+    ls_err err = {0};
+    assert_int_equal(parse(text, strlen(text), "t.json", &tok, &err), LS_ERR_INPUT);
+    ls_assert_message(&err, "t.json: model.merges[", "made to be slow", NULL);
+    free(text);
+    json_decref(doc);
+}
+
 int main(void) {
     const struct CMUnitTest all[] = {
-        cmocka_unit_test(test_verdicts),      cmocka_unit_test(test_either),
-        cmocka_unit_test(test_refused),       cmocka_unit_test(test_refused_marks),
-        cmocka_unit_test(test_growth),        cmocka_unit_test(test_accepted),
-        cmocka_unit_test(test_patterns),      cmocka_unit_test(test_catastrophe),
-        cmocka_unit_test(test_many_searches), cmocka_unit_test(test_every_cut),
-        cmocka_unit_test(test_every_byte),    cmocka_unit_test(test_open),
-        cmocka_unit_test(test_bad_ids)};
+        cmocka_unit_test(test_verdicts),       cmocka_unit_test(test_either),
+        cmocka_unit_test(test_refused),        cmocka_unit_test(test_refused_marks),
+        cmocka_unit_test(test_growth),         cmocka_unit_test(test_accepted),
+        cmocka_unit_test(test_patterns),       cmocka_unit_test(test_catastrophe),
+        cmocka_unit_test(test_many_searches),  cmocka_unit_test(test_every_cut),
+        cmocka_unit_test(test_crowded_merges), cmocka_unit_test(test_every_byte),
+        cmocka_unit_test(test_open),           cmocka_unit_test(test_bad_ids)};
     return cmocka_run_group_tests(all, begin, NULL);
 }

@@ -243,6 +243,50 @@ static void test_rare_bytes(void **state) {
     json_decref(doc);
 }
 
+static ls_tokenizer *make(const json_t *doc) {
+    char *text = json_dumps(doc, 0);
+    ls_tokenizer *tok = NULL;
+    ls_err err = {0};
+    OK(ls_tokenizer_parse(text, strlen(text), "t.json", NULL, &tok, &err), &err);
+    free(text);
+    return tok;
+}
+
+static void make_special(json_t *doc, int id, const char *content) {
+    json_t *list = json_object_get(doc, "added_tokens");
+    if (!json_is_array(list))
+        json_object_set_new(doc, "added_tokens", list = json_array());
+    json_array_append_new(list, json_pack("{s:i, s:s, s:b, s:b}", "id", id, "content", content,
+                                          "special", 1, "normalized", 0));
+}
+
+/* A special token that merges, a whole piece or a character could be as well. */
+static void test_special_by_merges(void **state) {
+    (void)state;
+    json_t *doc = ls_rig_json("cases/tok/merges_as_strings.json");
+    make_special(doc, 256, "he");
+    for (int whole = 0; whole < 2; whole++) {
+        json_object_set_new(json_object_get(doc, "model"), "ignore_merges", json_boolean(whole));
+        ls_tokenizer *tok = make(doc);
+        EXPECT(tok, "he", 0, 256);
+        EXPECT(tok, "he", LS_ENCODE_NO_SPECIAL, 'h', 'e');
+        ls_tokenizer_destroy(tok);
+    }
+    json_decref(doc);
+    doc = ls_rig_json("fixtures/tokenizers/llama2.json");
+    ls_tokenizer *tok = make(doc);
+    const int32_t e = ls_tokenizer_find(tok, "e"), byte = ls_tokenizer_find(tok, "<0x65>");
+    const int32_t bar = ls_tokenizer_find(tok, "\xE2\x96\x81");
+    ls_tokenizer_destroy(tok);
+    assert_true(e >= 0 && byte >= 0 && bar >= 0);
+    make_special(doc, e, "e");
+    tok = make(doc);
+    EXPECT(tok, "e", 0, e);
+    EXPECT(tok, "e", LS_ENCODE_NO_SPECIAL, bar, byte);
+    ls_tokenizer_destroy(tok);
+    json_decref(doc);
+}
+
 static void test_same(void **state) {
     (void)state;
     ls_tokenizer *a = ls_rig_tokenizer(true, "cases/models/table_target/tokenizer.json");
@@ -281,6 +325,7 @@ int main(void) {
         cmocka_unit_test(test_no_special), cmocka_unit_test(test_merges_same),
         cmocka_unit_test(test_golden),     cmocka_unit_test(test_bad_utf8),
         cmocka_unit_test(test_questions),  cmocka_unit_test(test_partial),
-        cmocka_unit_test(test_rare_bytes), cmocka_unit_test(test_same)};
+        cmocka_unit_test(test_rare_bytes), cmocka_unit_test(test_special_by_merges),
+        cmocka_unit_test(test_same)};
     return cmocka_run_group_tests(all, begin, NULL);
 }
