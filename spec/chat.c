@@ -189,11 +189,12 @@ static ls_status need_read(const ls_chat *c, const ls_tokenizer *tok, const char
         n_read += ids->id[i] == want;
     if (n_written == n_read)
         return LS_OK;
+    char shown[80];
     return ls_fail(
         err, LS_ERR_INPUT,
         "%s: the chat template writes \"%s\" %zu times, which the tokenizer reads as its "
         "special token %zu times; render the prompt with the model's own tools",
-        c->name, marker, n_written, n_read);
+        c->name, ls_err_text(shown, sizeof shown, marker, strlen(marker)), n_written, n_read);
 }
 
 static ls_status encode(const ls_chat *c, const ls_tokenizer *tok, const ls_chat_parts *parts,

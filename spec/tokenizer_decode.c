@@ -66,8 +66,10 @@ static ls_status load_step(ls_tokenizer *tok, const ls_json_at *at, bool *any, l
         return LS_OK;
     }
     const bool byte_level = strcmp(type, "ByteLevel") == 0;
+    char shown[80];
     if (byte_level != tok->byte_level || (byte_level && *any))
-        return ls_json_fail(at, err, "the decoder \"%s\" is not supported %s", type,
+        return ls_json_fail(at, err, "the decoder \"%s\" is not supported %s",
+                            ls_err_text(shown, sizeof shown, type, strlen(type)),
                             !tok->byte_level ? "without a ByteLevel splitter"
                             : *any           ? "in a longer chain"
                                              : "with a ByteLevel splitter (only ByteLevel)");

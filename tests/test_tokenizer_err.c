@@ -183,6 +183,7 @@ static void test_refused(void **state) {
          "pre_tokenizer.pretokenizers[0].behavior", "Sideways"},
         {"decoder", "null", "decoder", "ByteLevel"},
         {"decoder", "{\"type\":\"Metaspace\"}", "decoder", "Metaspace"},
+        {"decoder", "{\"type\":\"B\\u007fte\"}", "decoder", "B\\x7Fte"},
         {"decoder", "{\"type\":\"Sequence\",\"decoders\":[]}", "decoder", "single"},
         {"decoder", "{\"type\":\"Sequence\",\"decoders\":[" BYTE_LEVEL "," BYTE_LEVEL "]}",
          "decoder.decoders[1]", "longer chain"},
