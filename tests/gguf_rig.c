@@ -6,6 +6,8 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "gguf_tokenizer.h"
+
 void gguf_put(gguf_bytes *b, const void *data, size_t n) {
     if (b->n + n > b->cap) {
         b->cap = (b->n + n) * 2 + 64;
@@ -148,4 +150,16 @@ void gguf_llama(ls_gguf_made *m, const char *without, int head) {
             gguf_tensor(m, tensors[i].name, (uint32_t)n_dims, tensors[i].dim, 0, value,
                         n * sizeof *value);
     }
+}
+
+ls_status gguf_open_tokenizer(ls_gguf_made *m, ls_tokenizer **out, ls_err *err) {
+    gguf_bytes f = gguf_file(m);
+    ls_gguf *g = NULL;
+    if (ls_gguf_parse(f.p, f.n, "made.gguf", &g, err) != LS_OK)
+        fail_msg("%s", err->msg);
+    const ls_status s = ls_gguf_tokenizer_open(g, NULL, out, err);
+    ls_gguf_close(g);
+    free(f.p);
+    gguf_free(m);
+    return s;
 }

@@ -8,6 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "tokenizer.h"
+
 typedef struct gguf_bytes {
     uint8_t *p;
     size_t n, cap;
@@ -42,6 +44,8 @@ void gguf_tensor(ls_gguf_made *m, const char *name, uint32_t n_dims, const uint6
 /* The file; the parts stay as they are. */
 gguf_bytes gguf_file(const ls_gguf_made *m);
 void gguf_free(ls_gguf_made *m);
+/* The tokenizer of the file; what the library says of it. The parts are freed. */
+ls_status gguf_open_tokenizer(ls_gguf_made *m, ls_tokenizer **out, ls_err *err);
 
 /* A llama of one layer with F32 tensors: width 4, feed-forward 6, 2 heads over 1 of 4, 3 tokens;
  * element j of tensor i of its list is 100 i + j.

@@ -11,8 +11,6 @@
 
 #define KEY(name) "tokenizer.ggml." name
 
-static ls_golden_texts texts;
-
 static void put_flag(ls_gguf_made *m, const char *key, int value) {
     if (value >= 0)
         gguf_key(m, key, MADE_BOOL, value ? "\1" : "\0", 1);
@@ -46,17 +44,6 @@ static ls_gguf_made made(const json_t *doc, int space_prefix, int bos, int eos) 
     return m;
 }
 
-static ls_status open_made(ls_gguf_made *m, ls_tokenizer **out, ls_err *err) {
-    gguf_bytes f = gguf_file(m);
-    ls_gguf *g = NULL;
-    OK(ls_gguf_parse(f.p, f.n, "made.gguf", &g, err), err);
-    ls_status s = ls_gguf_tokenizer_open(g, NULL, out, err);
-    ls_gguf_close(g);
-    free(f.p);
-    gguf_free(m);
-    return s;
-}
-
 /* control: "<start_of_turn>" and its end, which are the user's own to sentencepiece, as converters enter it. */
 static ls_tokenizer *opened(const char *name, int space_prefix, uint32_t bos_id, bool control) {
     char file[64];
@@ -71,7 +58,7 @@ static ls_tokenizer *opened(const char *name, int space_prefix, uint32_t bos_id,
     gguf_key_u32(&m, KEY("bos_token_id"), bos_id);
     ls_tokenizer *tok = NULL;
     ls_err err = {0};
-    OK(open_made(&m, &tok, &err), &err);
+    OK(gguf_open_tokenizer(&m, &tok, &err), &err);
     assert_non_null(tok);
     json_decref(doc);
     return tok;
@@ -86,8 +73,8 @@ static void same_as_json(const ls_tokenizer *tok, const char *name, bool without
     size_t n_same = 0;
     OK(ls_tokenizer_same(tok, json, &err), &err);
     assert_int_equal(ls_tokenizer_bos(tok), ls_tokenizer_bos(json));
-    for (size_t i = 0; i < texts.n; i++) {
-        const ls_golden_text *x = &texts.text[i];
+    for (size_t i = 0; i < ls_golden.n; i++) {
+        const ls_golden_text *x = &ls_golden.text[i];
         char shown[200];
         if (without_bars && strstr(x->s, "\xE2\x96\x81"))
             continue;
@@ -106,7 +93,7 @@ static void same_as_json(const ls_tokenizer *tok, const char *name, bool without
         ls_text_free(&q);
     }
     print_message("%s: %zu texts as tokenizer.json gives them\n", name, n_same);
-    assert_true(n_same > texts.n / 4 * 3);
+    assert_true(n_same > ls_golden.n / 4 * 3);
     ls_ids_free(&a);
     ls_ids_free(&b);
     ls_tokenizer_destroy(json);
@@ -117,7 +104,7 @@ static void compare(const char *name, int space_prefix, uint32_t bos_id) {
     char gold[64];
     ls_tokenizer *tok = opened(name, space_prefix, bos_id, false);
     snprintf(gold, sizeof gold, "%s-sp", name);
-    const size_t n = ls_golden_expect(tok, &texts, gold, LS_ENCODE_NO_SPECIAL, false);
+    const size_t n = ls_golden_expect(tok, gold, LS_ENCODE_NO_SPECIAL, false);
     print_message("%s: %zu texts as sentencepiece gives them\n", name, n);
     ls_tokenizer_destroy(tok);
     tok = opened(name, space_prefix, bos_id, true);
@@ -148,7 +135,7 @@ static void test_around(void **state) {
             ls_tokenizer *tok = NULL;
             ls_err err = {0};
             ls_ids ids = {0};
-            OK(open_made(&m, &tok, &err), &err);
+            OK(gguf_open_tokenizer(&m, &tok, &err), &err);
             OK(ls_tokenizer_encode(tok, "a", 1, LS_ENCODE_TEMPLATE, &ids, NULL, &err), &err);
             assert_int_equal(ids.n, 1 + (bos != 0) + (eos == 1));
             assert_int_equal(ids.id[0] == 1, bos != 0);
@@ -163,7 +150,7 @@ static void refuse(json_t *doc, ls_gguf_made m, const char *key, const char *nee
     ls_tokenizer *tok = NULL;
     ls_err err = {0};
     gguf_key_u32(&m, KEY("bos_token_id"), 1);
-    assert_int_equal(open_made(&m, &tok, &err), LS_ERR_INPUT);
+    assert_int_equal(gguf_open_tokenizer(&m, &tok, &err), LS_ERR_INPUT);
     assert_null(tok);
     ls_assert_message(&err, "made.gguf", key, needle, NULL);
     json_decref(doc);
@@ -239,7 +226,7 @@ static void test_ties(void **state) {
     ls_gguf_made m = made(doc, 0, 0, 0);
     ls_tokenizer *tok = NULL;
     ls_err err = {0};
-    OK(open_made(&m, &tok, &err), &err);
+    OK(gguf_open_tokenizer(&m, &tok, &err), &err);
     for (size_t times = 1; times < 1000; times = 2 * times + 1) {
         char text[5000];
         ls_ids ids = {0};
@@ -297,23 +284,10 @@ static void test_every_byte(void **state) {
     json_decref(doc);
 }
 
-static int begin(void **state) {
-    (void)state;
-    ls_cases_begin(LS_TEST_DIR);
-    texts = ls_golden_read();
-    return 0;
-}
-
-static int end(void **state) {
-    (void)state;
-    ls_golden_texts_free(&texts);
-    return 0;
-}
-
 int main(void) {
     const struct CMUnitTest all[] = {
         cmocka_unit_test(test_llama2), cmocka_unit_test(test_gemma),
         cmocka_unit_test(test_around), cmocka_unit_test(test_refused),
         cmocka_unit_test(test_ties),   cmocka_unit_test(test_every_byte)};
-    return cmocka_run_group_tests(all, begin, end);
+    return cmocka_run_group_tests(all, ls_golden_begin, ls_golden_end);
 }

@@ -83,17 +83,6 @@ static void put_lists(ls_gguf_made *m, const lists *l) {
     gguf_key_array(m, KEY("merges"), MADE_STRING, json_array_size(l->merges), b);
 }
 
-static ls_status open_made(ls_gguf_made *m, ls_tokenizer **out, ls_err *err) {
-    gguf_bytes f = gguf_file(m);
-    ls_gguf *g = NULL;
-    OK(ls_gguf_parse(f.p, f.n, "made.gguf", &g, err), err);
-    ls_status s = ls_gguf_tokenizer_open(g, NULL, out, err);
-    ls_gguf_close(g);
-    free(f.p);
-    gguf_free(m);
-    return s;
-}
-
 static void same_ids(const ls_tokenizer *want, const ls_tokenizer *got, const char *text, size_t n,
                      const char *pre) {
     for (unsigned flags = 0; flags < 4; flags++) {
@@ -132,7 +121,7 @@ static void compare(const char *name, const char *splitter, const char *pre) {
     put_lists(&m, &l);
     if (strcmp(pre, "llama-bpe") == 0)
         gguf_key_u32(&m, KEY("bos_token_id"), (uint32_t)ls_tokenizer_bos(want));
-    OK(open_made(&m, &got, &err), &err);
+    OK(gguf_open_tokenizer(&m, &got, &err), &err);
     assert_non_null(got);
     OK(ls_tokenizer_same(want, got, &err), &err);
     assert_int_equal(ls_tokenizer_bos(got), ls_tokenizer_bos(want));
@@ -239,7 +228,7 @@ static ls_gguf_made bytes_with(const char *model, const char *pre, const char *c
 static void none(ls_gguf_made m) {
     ls_tokenizer *tok = NULL;
     ls_err err = {0};
-    OK(open_made(&m, &tok, &err), &err);
+    OK(gguf_open_tokenizer(&m, &tok, &err), &err);
     assert_null(tok);
 }
 
@@ -268,7 +257,7 @@ static void test_bos(void **state) {
             gguf_key(&m, KEY("add_bos_token"), MADE_BOOL, all[i].add ? "\1" : "\0", 1);
         ls_tokenizer *tok = NULL;
         ls_err err = {0};
-        OK(open_made(&m, &tok, &err), &err);
+        OK(gguf_open_tokenizer(&m, &tok, &err), &err);
         assert_int_equal(ls_tokenizer_bos(tok), all[i].want ? 256 : -1);
         assert_int_equal(ls_tokenizer_size(tok), 257);
         if (all[i].want)
@@ -291,7 +280,8 @@ static void test_default(void **state) {
     gguf_key_array(&m, KEY("merges"), MADE_STRING, 8, b);
     ls_tokenizer *tok = NULL;
     ls_err err = {0};
-    assert_int_equal(open_made(&m, &tok, &err), LS_ERR_INPUT); /* the results are no tokens */
+    assert_int_equal(gguf_open_tokenizer(&m, &tok, &err),
+                     LS_ERR_INPUT); /* the results are no tokens */
     static const char *const results[] = {"12",
                                           "34",
                                           "1234",
@@ -303,7 +293,7 @@ static void test_default(void **state) {
                                           "\xC4\xA0\xC4\xA0"};
     m = bytes_with("gpt2", "default", results, 8, merges, 8);
     err = (ls_err){0};
-    OK(open_made(&m, &tok, &err), &err);
+    OK(gguf_open_tokenizer(&m, &tok, &err), &err);
     EXPECT(tok, "1234567", 0, 257, '3', '4', '5', '6', '7'); /* 123|456|7 */
     EXPECT(tok, "a!! a !", 0, 'a', 260, 262, ' ', '!');      /* a|!!| a| |! */
     EXPECT(tok, "a   a", 0, 'a', 264, 262);                  /* a|  | a */
@@ -314,7 +304,7 @@ static void test_default(void **state) {
 static void refuse(ls_gguf_made m, const char *key, const char *needle) {
     ls_tokenizer *tok = NULL;
     ls_err err = {0};
-    assert_int_equal(open_made(&m, &tok, &err), LS_ERR_INPUT);
+    assert_int_equal(gguf_open_tokenizer(&m, &tok, &err), LS_ERR_INPUT);
     assert_null(tok);
     ls_assert_message(&err, "made.gguf", key, needle, NULL);
 }
@@ -354,7 +344,7 @@ static void test_refused(void **state) {
         }
         ls_tokenizer *tok = NULL;
         ls_err err = {0};
-        OK(open_made(&m, &tok, &err), &err);
+        OK(gguf_open_tokenizer(&m, &tok, &err), &err);
         assert_int_equal(ls_tokenizer_size(tok), type == 5 ? 256 : 257);
         assert_int_equal(ls_tokenizer_is_special(tok, 256), type == 2 || type == 3);
         ls_tokenizer_destroy(tok);

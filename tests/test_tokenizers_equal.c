@@ -6,11 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static ls_golden_texts texts;
-
 static void same(const char *name) {
     ls_tokenizer *tok = ls_rig_tokenizer(false, "fixtures/tokenizers/%s.json", name);
-    const size_t n = ls_golden_expect(tok, &texts, name, LS_ENCODE_TEMPLATE, true);
+    const size_t n = ls_golden_expect(tok, name, LS_ENCODE_TEMPLATE, true);
     print_message("%s: %zu texts equal\n", name, n);
     ls_tokenizer_destroy(tok);
 }
@@ -229,19 +227,6 @@ static void test_parts(void **state) {
     }
 }
 
-static int begin(void **state) {
-    (void)state;
-    ls_cases_begin(LS_TEST_DIR);
-    texts = ls_golden_read();
-    return 0;
-}
-
-static int end(void **state) {
-    (void)state;
-    ls_golden_texts_free(&texts);
-    return 0;
-}
-
 int main(void) {
     const struct CMUnitTest all[] = {
         cmocka_unit_test(test_llama3),    cmocka_unit_test(test_gpt2),
@@ -251,5 +236,5 @@ int main(void) {
         cmocka_unit_test(test_nfkc),      cmocka_unit_test(test_partial),
         cmocka_unit_test(test_any_order), cmocka_unit_test(test_linear),
         cmocka_unit_test(test_bad_bytes), cmocka_unit_test(test_parts)};
-    return cmocka_run_group_tests(all, begin, end);
+    return cmocka_run_group_tests(all, ls_golden_begin, ls_golden_end);
 }

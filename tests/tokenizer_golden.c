@@ -51,7 +51,9 @@ const char *ls_golden_show(char dst[200], const char *s, size_t n) {
 
 /* ---- texts ----------------------------------------------------------------------------------- */
 
-ls_golden_texts ls_golden_read(void) {
+ls_golden_texts ls_golden;
+
+static ls_golden_texts read_texts(void) {
     char *path = ls_test_path("fixtures/tokenizers/texts.bin");
     size_t n = 0, cap = 0;
     char *file = ls_test_read(path, &n);
@@ -78,11 +80,20 @@ ls_golden_texts ls_golden_read(void) {
     return t;
 }
 
-void ls_golden_texts_free(ls_golden_texts *t) {
-    for (size_t i = 0; i < t->n; i++)
-        free(t->text[i].s);
-    free(t->text);
-    *t = (ls_golden_texts){0};
+int ls_golden_begin(void **state) {
+    (void)state;
+    ls_cases_begin(LS_TEST_DIR);
+    ls_golden = read_texts();
+    return 0;
+}
+
+int ls_golden_end(void **state) {
+    (void)state;
+    for (size_t i = 0; i < ls_golden.n; i++)
+        free(ls_golden.text[i].s);
+    free(ls_golden.text);
+    ls_golden = (ls_golden_texts){0};
+    return 0;
 }
 
 /* ---- ids ------------------------------------------------------------------------------------- */
@@ -198,18 +209,19 @@ static void expect_decodes(const ls_tokenizer *tok, const char *name, bytes *b) 
     }
 }
 
-size_t ls_golden_expect(const ls_tokenizer *tok, const ls_golden_texts *t, const char *name,
-                        unsigned flags, bool decodes) {
+size_t ls_golden_expect(const ls_tokenizer *tok, const char *name, unsigned flags, bool decodes) {
     char *path = ls_test_path("fixtures/tokenizers/%s.gold", name);
     size_t n = 0;
     char *file = ls_test_read(path, &n);
     bytes b = {(const uint8_t *)file, (const uint8_t *)file + n};
     ls_ids ids = {0};
-    for (size_t i = 0; i < t->n; i++) {
+    for (size_t i = 0; i < ls_golden.n; i++) {
         ls_err err = {0};
         ids.n = 0;
-        OK(ls_tokenizer_encode(tok, t->text[i].s, t->text[i].n, flags, &ids, NULL, &err), &err);
-        expect_one(name, i, &t->text[i], &ids, &b);
+        OK(ls_tokenizer_encode(tok, ls_golden.text[i].s, ls_golden.text[i].n, flags, &ids, NULL,
+                               &err),
+           &err);
+        expect_one(name, i, &ls_golden.text[i], &ids, &b);
     }
     if (decodes)
         expect_decodes(tok, name, &b);
@@ -217,5 +229,5 @@ size_t ls_golden_expect(const ls_tokenizer *tok, const ls_golden_texts *t, const
     ls_ids_free(&ids);
     free(file);
     free(path);
-    return t->n;
+    return ls_golden.n;
 }

@@ -1,5 +1,5 @@
 /* tokenizer_golden.h - the texts and golden ids of fixtures/tokenizers, as its README.md lays them out.
- * Memory      ls_golden_texts: freed by ls_golden_texts_free.
+ * Memory      the texts are there from ls_golden_begin to ls_golden_end, a group's set-up and its end.
  * Errors      whatever fails here fails the test. */
 #ifndef LS_TEST_TOKENIZER_GOLDEN_H
 #define LS_TEST_TOKENIZER_GOLDEN_H
@@ -16,13 +16,13 @@ typedef struct ls_golden_texts {
     size_t n;
 } ls_golden_texts;
 
-ls_golden_texts ls_golden_read(void);
-void ls_golden_texts_free(ls_golden_texts *t);
+extern ls_golden_texts ls_golden;
+int ls_golden_begin(void **state);
+int ls_golden_end(void **state);
 
 /* The ids of every text have to be those of fixtures/tokenizers/NAME.gold: returns how many are.
  * decodes: the file's decoded texts follow and are compared as well. */
-size_t ls_golden_expect(const ls_tokenizer *tok, const ls_golden_texts *t, const char *name,
-                        unsigned flags, bool decodes);
+size_t ls_golden_expect(const ls_tokenizer *tok, const char *name, unsigned flags, bool decodes);
 
 /* An escaped beginning of a text, for messages. */
 const char *ls_golden_show(char dst[200], const char *s, size_t n);
