@@ -30,6 +30,10 @@ typedef struct ls_linear_args {
     float *y;         /* [R, n_out] */
     const float *add; /* [R, n_out] or NULL: the residual stream */
     int32_t n_rows;
+    /* [n_out] of next_dtype, or NULL: the weights of the norm that reads y next. A hint: a back end
+     * may begin that norm (norm_linears); no bit follows from it. */
+    const void *next_w;
+    ls_dtype next_dtype;
 } ls_linear_args;
 
 /* y[r, :] += b[:], in place: after a linear with a bias  (N-BIAS) */
@@ -362,6 +366,10 @@ struct ls_backend {
     void (*linear)(ls_backend *, const ls_linear_args *);
     /* n <= LS_LINEARS linears of the same x, of equal n_rows: as n calls, in fewer launches */
     void (*linears)(ls_backend *, const ls_linear_args *, int32_t n);
+    /* linears of the norm of norm->x, all of x = norm->y, which is scratch: rmsnorm and then linears,
+     * or where a profile says so (N-MMAN) the products first and the division by the root after */
+    void (*norm_linears)(ls_backend *, const ls_rmsnorm_args *norm, const ls_linear_args *,
+                         int32_t n);
     void (*bias)(ls_backend *, const ls_bias_args *);
     void (*rope)(ls_backend *, const ls_rope_args *);
     void (*kv_store)(ls_backend *, const ls_kv_store_args *);

@@ -61,6 +61,17 @@ LS_CHECK_FN ls_check_rmsnorm(const ls_rmsnorm_args *a, ls_err *err) {
     return LS_OK;
 }
 
+LS_CHECK_FN ls_check_norm_linears(const ls_rmsnorm_args *norm, const ls_linear_args *a, int32_t n,
+                                  ls_err *err) {
+    LS_REFUSE(norm->add != NULL, "norm of linears: adds to its row");
+    for (int32_t i = 0; i < n; i++)
+        LS_REFUSE(a[i].x != norm->y || a[i].n_rows != norm->n_rows || a[i].w.n_in != norm->dim,
+                  "linears of a norm: number %d reads [%d, %d], the norm writes [%d, %d]", (int)i,
+                  (int)a[i].n_rows, (int)a[i].w.n_in, (int)norm->n_rows, (int)norm->dim);
+    const ls_status s = ls_check_rmsnorm(norm, err);
+    return s == LS_OK ? ls_check_linears(n, err) : s;
+}
+
 LS_CHECK_FN ls_check_bias(const ls_bias_args *a, ls_err *err) {
     LS_REFUSE(a->dim < 1 || a->n_rows < 0 || !ls_known_dtype(a->b_dtype), "bias: %d rows of %d",
               (int)a->n_rows, (int)a->dim);

@@ -201,6 +201,13 @@ static void ls_rmsnorm_cpu(ls_backend *be, const ls_rmsnorm_args *a) {
     CHECKED(cpu, ls_check_rmsnorm(a, &why_));
     SPREAD(cpu, a->n_rows, 1, 0.4 * a->dim, cpu->bodies->rmsnorm(a, (int)i0, (int)i1));
 }
+static void ls_norm_linears_cpu(ls_backend *be, const ls_rmsnorm_args *norm,
+                                const ls_linear_args *a, int32_t n) {
+    cpu_backend *cpu = cpu_of(be);
+    CHECKED(cpu, ls_check_norm_linears(norm, a, n, &why_));
+    ls_rmsnorm_cpu(be, norm);
+    ls_linears_cpu(be, a, n);
+}
 
 static void ls_bias_cpu(ls_backend *be, const ls_bias_args *a) {
     cpu_backend *cpu = cpu_of(be);
@@ -418,6 +425,7 @@ ls_status ls_cpu_create(ls_cpu_options options, ls_backend **out, ls_err *err) {
         .rmsnorm = ls_rmsnorm_cpu,
         .linear = ls_linear_cpu,
         .linears = ls_linears_cpu,
+        .norm_linears = ls_norm_linears_cpu,
         .bias = ls_bias_cpu,
         .rope = ls_rope_cpu,
         .kv_store = ls_kv_store_cpu,

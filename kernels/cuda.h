@@ -58,7 +58,7 @@ struct cuda_backend {
     char *stage[2]; /* pinned, on first need: large copies */
     cudaEvent_t stage_done[2];
 
-    /* Profile mma: what norms, gates and attention write, rounded to bf16 beside it, for a linear
+    /* Profile mma: what gates and attention write, rounded to bf16 beside it, for a linear
      * that is the very next entry (cuda_mma.h: x16). x16 is NULL in other profiles. */
     uint16_t *x16;
     size_t x16_bytes;
@@ -102,13 +102,27 @@ ls_status cuda_take_error(cuda_backend *cuda, ls_err *err);
 /* Programmatic dependent launch (9.0 and later): LS_LAUNCH may start a kernel while the one ahead
  * still runs, and every kernel so launched calls cuda_wait_ahead in all threads, before it reads or
  * writes anything but its arguments and weights, which no launch writes. What comes behind waits
- * for it in turn, so all before it has ended too. */
+ * for it in turn, so all before it has ended too.
+ * Tables      embed, the first launch of a pass, lets what is behind it begin only once all before it
+ *             has ended (cuda_wait_first): so the tables of a pass (tokens, positions, lengths, where
+ *             keys lie), which no launch of the pass writes, may be read before the wait as well. */
 #ifdef __CUDACC__
 static __device__ __forceinline__ void cuda_wait_ahead(void) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
+}
+static __device__ __forceinline__ void cuda_wait_first(void) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+/* Before the wait: brings what translates an address, and its line in the second cache, while the
+ * launch ahead still runs. What that launch writes there is seen all the same. */
+static __device__ __forceinline__ void cuda_touch(const void *p) {
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
 }
 /* For one thread of a block: row `row` has more chunks than its scratch holds. */
 static __device__ __forceinline__ void cuda_report_chunks(cuda_fault *fault, int32_t *claim,
@@ -129,12 +143,16 @@ static __device__ __forceinline__ uint16_t cuda_bf16(float v) {
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(0.0f), "f"(v));
     return (uint16_t)r;
 }
-#define LS_LAUNCH(cuda, what, kernel, grid, threads, ...)                        \
+#define LS_LAUNCH(cuda, what, kernel, grid, threads, ...) \
+    LS_LAUNCH_SHARED(cuda, what, kernel, grid, threads, 0, __VA_ARGS__)
+/* with `shared` bytes of block memory */
+#define LS_LAUNCH_SHARED(cuda, what, kernel, grid, threads, shared, ...)         \
     do {                                                                         \
         cudaLaunchConfig_t config_ = {};                                         \
         cudaLaunchAttribute early_[1];                                           \
         config_.gridDim = (grid);                                                \
         config_.blockDim = (threads);                                            \
+        config_.dynamicSmemBytes = (shared);                                     \
         config_.stream = (cuda)->stream;                                         \
         config_.attrs = early_;                                                  \
         config_.numAttrs = (cuda)->overlap ? 1 : 0;                              \

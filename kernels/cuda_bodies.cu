@@ -6,7 +6,7 @@
 #include "norm.body.h"
 #include "stats.body.h"
 
-#include "cuda_rounded.h"
+#include "cuda.h"
 
 /* Threads of a block whose warps share n items. */
 static unsigned threads_of(int n_items, int most) {
@@ -39,7 +39,8 @@ static __device__ __forceinline__ void stage(float *to, const float *from, int n
 
 /* ---- norm ------------------------------------------------------------------------------------ */
 
-#define NORM_THREADS 512
+#define NORM_THREADS 256 /* few, of few registers: a block fits beside one of a linear */
+#define NORM_BLOCKS 5    /* a multiprocessor, for the registers' sake */
 #define NORM_STAGED 8192 /* elements of a row that is brought into block memory at once */
 #define NORM_AHEAD 8     /* weights of so many pieces are on their way at once */
 #define NORM_SHARED 16   /* so many rows are shared by blocks */
@@ -54,17 +55,15 @@ static __device__ __forceinline__ void norm_weights(const ls_rmsnorm_args &a, in
 
 /* Row blockIdx.x, shared by the blocks of grid y: each finds the root, then makes pieces of the row,
  * whose weights, which no launch writes, are asked for first of all. */
-static __global__ void __launch_bounds__(NORM_THREADS)
-    ls_rmsnorm_kernel(const ls_rmsnorm_args a, uint16_t *x16) {
+static __global__ void __launch_bounds__(NORM_THREADS, NORM_BLOCKS)
+    ls_rmsnorm_kernel(const ls_rmsnorm_args a) {
     __shared__ ls_norm_mem mem;
-    __shared__ float row[NORM_STAGED];
+    extern __shared__ float row[]; /* of at most NORM_STAGED elements */
     const int warps = (int)(blockDim.x >> 5), step = (int)gridDim.y * warps, D = a.dim;
     const int first = (int)blockIdx.y * warps + (int)(threadIdx.x >> 5);
     const size_t at = (size_t)blockIdx.x * (size_t)D;
     const float *x = a.x + at;
     lane_f32 w[NORM_AHEAD];
-    if (x16)
-        x16 += (size_t)blockIdx.x * cuda_rounded_ld(D);
     norm_weights(a, first, step, w);
     cuda_wait_ahead();
     if (D <= NORM_STAGED) {
@@ -82,7 +81,7 @@ static __global__ void __launch_bounds__(NORM_THREADS)
             lane_f32 v = ls_norm_of(lane_load_n(x, (size_t)k, D - k, LS_F32), root, w[j]);
             if (a.add)
                 v = lane_add(v, lane_load_n(a.add + at, (size_t)k, D - k, LS_F32));
-            cuda_put_rounded(a.y + at, x16, k, D, v);
+            lane_store_n(a.y + at + k, D - k, v);
         }
     }
 }
@@ -92,13 +91,12 @@ static void ls_rmsnorm_cuda(ls_backend *be, const ls_rmsnorm_args *a) {
     LS_CUDA_BEGIN(be, ls_check_rmsnorm(a, &why_));
     if (a->n_rows < 1)
         return;
-    /* what is added to the residual stream is no linear's input */
-    uint16_t *x16 = a->add ? NULL : cuda_round_beside(cuda, a->y, a->n_rows, a->dim);
     const unsigned threads = threads_of(2 * segments_of(a->dim), NORM_THREADS);
     const int pieces = a->dim / LS_LANES + (a->dim % LS_LANES != 0), warps = (int)threads / 32;
     const int apart = a->x != a->y && a->n_rows <= NORM_SHARED;
     const dim3 grid((unsigned)a->n_rows, apart ? (unsigned)((pieces + warps - 1) / warps) : 1u);
-    LS_LAUNCH(cuda, "rmsnorm", ls_rmsnorm_kernel, grid, threads, *a, x16);
+    const size_t staged = a->dim <= NORM_STAGED ? (size_t)a->dim * sizeof(float) : 0;
+    LS_LAUNCH_SHARED(cuda, "rmsnorm", ls_rmsnorm_kernel, grid, threads, staged, *a);
 }
 
 /* ---- attention ------------------------------------------------------------------------------- */

@@ -224,7 +224,15 @@ static void ls_linear_cuda(ls_backend *be, const ls_linear_args *a) {
     ls_linears_cuda(be, a, 1);
 }
 
+static void ls_norm_linears_cuda(ls_backend *be, const ls_rmsnorm_args *norm,
+                                 const ls_linear_args *a, int32_t n) {
+    LS_CUDA_BEGIN(be, ls_check_norm_linears(norm, a, n, &why_));
+    be->rmsnorm(be, norm);
+    be->linears(be, a, n);
+}
+
 void ls_cuda_linear_install(cuda_backend *cuda) {
     cuda->be.linear = ls_linear_cuda;
     cuda->be.linears = ls_linears_cuda;
+    cuda->be.norm_linears = ls_norm_linears_cuda;
 }

@@ -79,6 +79,42 @@ cudaError_t ls_mma_round(const float *x, int32_t n_in, int32_t n_rows, void *x16
     return cudaLaunchKernelEx(&c, mma_round, x, (int)n_in, (int)n_rows, (int)lanes, (uint4 *)x16);
 }
 
+/* ---- a row for the norm ahead ---------------------------------------------------------------- */
+
+size_t ls_mma_squares_bytes(int32_t dim, int32_t n_rows) {
+    return (size_t)mma_ceil(dim, 16) * sizeof(float) * (size_t)n_rows;
+}
+
+/* Row blockIdx.x; a lane an element. */
+__global__ void mma_weigh(const ls_rmsnorm_args a, uint16_t *z, float *squares, int ld, int n) {
+    const int k = (int)(blockIdx.y * blockDim.x + threadIdx.x);
+    const size_t row = blockIdx.x;
+    const float w = k < a.dim ? mma_weight(a.w, a.w_dtype, k) : 0.0f;
+    mma_let_next_begin();
+    mma_wait_previous();
+    const float v = k < a.dim ? __ldcg(a.x + row * (size_t)a.dim + k) : 0.0f;
+    const float square = mma_square(v, 8, 1);
+    if (k < ld)
+        z[row * (size_t)ld + LS_MMA_AT(k)] = mma_bf16(__fmul_rn(v, w));
+    if (k % 16 == 0 && k / 16 < n)
+        squares[row * (size_t)n + k / 16] = square;
+}
+
+cudaError_t ls_mma_weigh(const ls_rmsnorm_args *a, uint16_t *z, float *squares,
+                         const ls_mma_device *dev, cudaStream_t stream) {
+    const int32_t ld = mma_ceil(a->dim, 32) * 32;
+    cudaLaunchAttribute early[1];
+    cudaLaunchConfig_t c = {};
+    c.gridDim = dim3((unsigned)a->n_rows, (unsigned)mma_ceil(ld, 128));
+    c.blockDim = dim3(128);
+    c.stream = stream;
+    c.attrs = early;
+    c.numAttrs = dev->pdl ? 1 : 0;
+    early[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early[0].val.programmaticStreamSerializationAllowed = 1;
+    return cudaLaunchKernelEx(&c, mma_weigh, *a, z, squares, (int)ld, (int)mma_ceil(a->dim, 16));
+}
+
 /* ---- the choice ------------------------------------------------------------------------------ */
 
 static int mma_list_make(const ls_linear_args *a, int32_t n, mma_list *m) {
@@ -124,14 +160,17 @@ int ls_mma_reads_x16(const ls_linear_args *a, int32_t n, const ls_mma_device *de
     return n >= 1 && n <= LS_LINEARS && mma_list_make(a, n, &m) && !mma_is_wide(&m, a->n_rows, dev);
 }
 
-cudaError_t ls_mma_linears(const ls_linear_args *a, int32_t n, const void *x16, void *scratch,
+cudaError_t ls_mma_linears(const ls_linear_args *a, int32_t n, const void *x16,
+                           const ls_mma_norm *norm, const ls_mma_next *next, void *scratch,
                            const ls_mma_device *dev, cudaStream_t stream) {
     mma_list m;
     if (n < 1 || n > LS_LINEARS || !mma_list_make(a, n, &m) || a->n_rows < 0)
         return cudaErrorInvalidValue;
     const int32_t n_rows = a->n_rows, n_in = a->w.n_in;
+    if (next && (n != 1 || n_rows > LS_MMA_FEW))
+        return cudaErrorInvalidValue;
     if (n_rows > 0 && mma_is_wide(&m, n_rows, dev))
-        return ls_mma_wide(&m, a->x, n_in, n_rows, scratch, dev, stream);
+        return ls_mma_wide(&m, a->x, x16, n_in, n_rows, norm, scratch, dev, stream);
     for (int32_t row = 0, at_once; row < n_rows; row += at_once) {
         at_once = ls_mma_narrow_rows(n_rows - row);
         for (int32_t i = 0; i < n; i++) {
@@ -139,8 +178,11 @@ cudaError_t ls_mma_linears(const ls_linear_args *a, int32_t n, const void *x16, 
             m.y[i] = a[i].y + at;
             m.add[i] = a[i].add ? a[i].add + at : NULL;
         }
+        ls_mma_norm here = {};
+        if (norm)
+            here = *norm, here.squares += (size_t)row * (size_t)mma_ceil(norm->dim, 16);
         const cudaError_t e = ls_mma_narrow(&m, (const char *)x16 + ls_mma_x_bytes(n_in, row), n_in,
-                                            at_once, scratch, dev, stream);
+                                            at_once, &here, next, dev, stream);
         if (e != cudaSuccess)
             return e;
     }
@@ -148,9 +190,7 @@ cudaError_t ls_mma_linears(const ls_linear_args *a, int32_t n, const void *x16, 
 }
 
 size_t ls_mma_scratch_bytes(int32_t n_out, int32_t n_in, int32_t n_rows) {
-    const size_t narrow = ls_mma_narrow_scratch(n_out, n_in, n_rows);
-    const size_t wide = ls_mma_wide_scratch(n_out, n_in, n_rows);
-    return narrow > wide ? narrow : wide;
+    return ls_mma_wide_scratch(n_out, n_in, n_rows);
 }
 
 cudaError_t ls_mma_device_get(ls_mma_device *dev) {

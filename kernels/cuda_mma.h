@@ -41,6 +41,27 @@ size_t ls_mma_bytes(int32_t n_out, int32_t n_in);
 cudaError_t ls_mma_pack(const void *rowmajor_bf16_d, int32_t n_out, int32_t n_in, void *packed_d,
                         cudaStream_t stream);
 
+/* A norm ahead of linears (N-MMAN): their x16 is z, the row weighted but not yet divided, and its
+ * squares are summed here. Both are made by ls_mma_weigh, or by the linear that wrote the row. */
+typedef struct ls_mma_norm {
+    const float *squares; /* [n_rows, dim / 16 rounded up]; NULL: no norm */
+    float eps;
+    int32_t dim;
+} ls_mma_norm;
+/* The norm that reads a linear's y next: what a launch of at most 16 rows leaves for it. */
+typedef struct ls_mma_next {
+    const void *w; /* [n_out]; NULL: nothing */
+    ls_dtype dtype;
+    uint16_t *z;    /* [n_rows, ld], ld = n_out rounded up to 32: as x16 */
+    float *squares; /* [n_rows, n_squares], n_squares = n_out / 16 rounded up */
+    int32_t ld, n_squares;
+} ls_mma_next;
+/* Bytes of z (as x16) are ls_mma_x_bytes; of squares: */
+size_t ls_mma_squares_bytes(int32_t dim, int32_t n_rows);
+/* z and squares of the rows a->x with the weights a->w. */
+cudaError_t ls_mma_weigh(const ls_rmsnorm_args *a, uint16_t *z, float *squares,
+                         const ls_mma_device *dev, cudaStream_t stream);
+
 /* Scratch that serves every launch of at most n_rows rows, n_out outputs (of all its linears
  * together) and n_in inputs. */
 size_t ls_mma_scratch_bytes(int32_t n_out, int32_t n_in, int32_t n_rows);
@@ -56,9 +77,13 @@ int ls_mma_reads_x16(const ls_linear_args *a, int32_t n, const ls_mma_device *de
 
 /* n <= LS_LINEARS linears of the same x, n_in and n_rows, in one launch where rows are few. w.dtype
  * is LS_BF16, w.data packed. x16: ls_mma_round of x (ignored by many rows). scratch is aligned to
- * 256 bytes. */
-cudaError_t ls_mma_linears(const ls_linear_args *a, int32_t n, const void *x16, void *scratch,
+ * 256 bytes.
+ * norm   NULL, or a norm ahead: x16 is its z, for any number of rows, and x is not read.
+ * next   NULL, or what to leave for a norm behind: one linear, at most 16 rows. */
+cudaError_t ls_mma_linears(const ls_linear_args *a, int32_t n, const void *x16,
+                           const ls_mma_norm *norm, const ls_mma_next *next, void *scratch,
                            const ls_mma_device *dev, cudaStream_t stream);
+#define LS_MMA_FEW 16 /* rows of one narrow launch */
 #ifdef __cplusplus
 }
 #endif

@@ -24,8 +24,9 @@ typedef struct geometry {
     uint16_t *x16;       /* NULL, or the results rounded: [R, H E rounded up to 32] */
 } geometry;
 
-/* Nothing may be read or written before the launch ahead has ended; the one behind may start at
- * any time, since it waits likewise. Both are nothing in launches without overlap. */
+/* Before the launch ahead has ended nothing may be written, and of what is read only the tables of the
+ * pass (cuda.h); the one behind may start at any time, since it waits likewise. Both are nothing in
+ * launches without overlap. */
 DEV void wait_ahead() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -203,6 +204,31 @@ DEV edge find_edge(const row_info &rows, const item_info &x, const geometry &geo
     return e;
 }
 
+DEV walk walk_of(const row_info &rows, const item_info &x, int row0, int key_warp) {
+    walk k;
+    k.k0 = x.k0 + key_warp * TILE;
+    k.k1 = x.k1;
+    k.stride = KEY_WARPS * TILE;
+    k.n_tiles = (k.k1 - k.k0 + KEY_WARPS * TILE - 1) / (KEY_WARPS * TILE);
+    k.row = row0 + x.first;
+    k.at = __shfl_sync(FULL, rows.at, x.first);
+    k.n_table = __shfl_sync(FULL, rows.n_table, x.first);
+    k.prefix = __shfl_sync(FULL, rows.prefix, x.first);
+    return k;
+}
+
+/* Asks for the first tiles of a walk while the launch ahead still runs: into the second cache, where
+ * what that launch writes meets them. Lane i asks for keys, lane i + 16 for values. */
+DEV void warm(const ls_locator &loc, const walk &k, const pools &from, int n_tiles) {
+    const unsigned char *pool = (threadIdx.x & 16u) ? from.v : from.k;
+    for (int i = 0; i < min(k.n_tiles, n_tiles); i++) {
+        const int32_t slot = find_slots(loc, k, i);
+        for (uint32_t e = 0; slot >= 0 && e < from.row_bytes; e += 128)
+            asm volatile("prefetch.global.L2 [%0];" ::"l"(
+                pool + (uint64_t)(uint32_t)slot * from.slot_bytes + e));
+    }
+}
+
 /* Grid: (row blocks, kv heads * head_blocks, any number: items are walked with its stride). */
 template <int EP, int C>
 static __global__ void __launch_bounds__(KEY_WARPS *C * 32, EP > 128 || C == 4 ? 1 : 2)
@@ -227,22 +253,27 @@ static __global__ void __launch_bounds__(KEY_WARPS *C * 32, EP > 128 || C == 4 ?
     const uint32_t v_lane = (uint32_t)(HALF_TILE_BYTES(EP) + ((lane >> 3) & 1) * 16 +
                                        ((lane & 7) + (lane >> 4) * 8) * PITCH_BYTES(EP));
 
+    let_behind();
+    const row_info rows = read_rows(a, row0, n, lane);
+    /* without work; but the grid ends no sooner than the one ahead of it */
+    if (blockIdx.z > 0 && (int)blockIdx.z >= rows.n_items)
+        return;
+    if ((int)blockIdx.z < rows.n_items && column_warp == 0)
+        warm(a.loc, walk_of(rows, find_item(rows, (int)blockIdx.z), row0, key_warp), from,
+             geo.stages);
+    if ((int)threadIdx.x < n * geo.heads && (int)threadIdx.x % geo.heads < n_heads) {
+        const size_t row = (size_t)(row0 + (int)threadIdx.x / geo.heads);
+        const size_t at = row * (size_t)a.n_heads + (size_t)(head0 + (int)threadIdx.x % geo.heads);
+        cuda_touch(a.q + at * (size_t)a.head_dim);
+        cuda_touch(a.part + (at * (size_t)a.max_chunks + blockIdx.z) * (2 + (size_t)a.head_dim));
+    }
     wait_ahead();
     const queries<EP, C> early = read_queries<EP, C>(a, geo, row0, n, head0, n_heads);
-    const row_info rows = read_rows(a, row0, n, lane);
     uint32_t q[EP / 16][2];
     for (int it = (int)blockIdx.z; it < rows.n_items; it += (int)gridDim.z) {
         const item_info x = find_item(rows, it);
         edge e = {};
-        walk k;
-        k.k0 = x.k0 + key_warp * TILE;
-        k.k1 = x.k1;
-        k.stride = KEY_WARPS * TILE;
-        k.n_tiles = (k.k1 - k.k0 + KEY_WARPS * TILE - 1) / (KEY_WARPS * TILE);
-        k.row = row0 + x.first;
-        k.at = __shfl_sync(FULL, rows.at, x.first);
-        k.n_table = __shfl_sync(FULL, rows.n_table, x.first);
-        k.prefix = __shfl_sync(FULL, rows.prefix, x.first);
+        const walk k = walk_of(rows, x, row0, key_warp);
 
         warp_state<EP> s;
         s.m[0] = s.m[1] = -INFINITY, s.l[0] = s.l[1] = 0.0f;
@@ -288,7 +319,6 @@ static __global__ void __launch_bounds__(KEY_WARPS *C * 32, EP > 128 || C == 4 ?
                 add_tile<EP>(s, q, tile + k_lane, tile + v_lane, scale, key0, e);
         }
 
-        let_behind(); /* not sooner: blocks that wait here take room from those that read */
         ring_sync<C>(key_warp); /* the ring is used up: the states take its place */
         const int p = column_warp * COLUMNS + 2 * t;
         float *to = (float *)mine + p * STATE_PITCH(EP) + g;
@@ -318,9 +348,15 @@ static __global__ void merge_kernel(const __grid_constant__ ls_attn_args a, uint
                                     cuda_fault *fault, int32_t *claim) {
     const int lane = (int)(threadIdx.x & 31u), e = min((int)threadIdx.x, a.head_dim - 1);
     const size_t row_head = blockIdx.x, step = 2 + (size_t)a.head_dim;
-    wait_ahead();
-    let_behind();
     const float *part = a.part + row_head * (size_t)a.max_chunks * step;
+    let_behind();
+    if (lane == 0) {
+        cuda_touch(part + e);
+        cuda_touch(a.out + row_head * (size_t)a.head_dim + (size_t)e);
+        if (x16)
+            cuda_touch(x16 + rounded_at(a, row_head, e));
+    }
+    wait_ahead();
     /* read before the length is known: a part that is none is not used */
     float next[MERGE_AHEAD];
 #pragma unroll

@@ -6,6 +6,7 @@
 #ifndef LS_CUDA_MMA_DEVICE_H
 #define LS_CUDA_MMA_DEVICE_H
 
+#include <cuda_fp16.h>
 #include <cuda_runtime.h>
 #include <stdint.h>
 
@@ -45,14 +46,16 @@ typedef struct mma_list {
 /* The narrow kernel: how many of n_rows rows one launch takes, and that launch. */
 int32_t ls_mma_narrow_rows(int32_t n_rows);
 cudaError_t ls_mma_narrow(const mma_list *m, const void *x16, int32_t n_in, int32_t n_rows,
-                          void *scratch, const ls_mma_device *dev, cudaStream_t stream);
+                          const ls_mma_norm *norm, const ls_mma_next *next,
+                          const ls_mma_device *dev, cudaStream_t stream);
 /* The wide kernel: whether the device has room for it, how many blocks it makes, its launches. */
 int ls_mma_wide_fits(const ls_mma_device *dev);
 int32_t ls_mma_wide_blocks(const mma_list *m, int32_t n_rows);
-cudaError_t ls_mma_wide(const mma_list *m, const float *x, int32_t n_in, int32_t n_rows,
-                        void *scratch, const ls_mma_device *dev, cudaStream_t stream);
-/* Each: scratch, bytes; what it finds out of a device. */
-size_t ls_mma_narrow_scratch(int32_t n_out, int32_t n_in, int32_t n_rows);
+/* x16 in place of x where a norm is ahead. */
+cudaError_t ls_mma_wide(const mma_list *m, const float *x, const void *x16, int32_t n_in,
+                        int32_t n_rows, const ls_mma_norm *norm, void *scratch,
+                        const ls_mma_device *dev, cudaStream_t stream);
+/* Scratch of the wide one, bytes; what each finds out of a device. */
 size_t ls_mma_wide_scratch(int32_t n_out, int32_t n_in, int32_t n_rows);
 cudaError_t ls_mma_narrow_get(ls_mma_device *dev);
 cudaError_t ls_mma_wide_get(ls_mma_device *dev);
@@ -89,28 +92,39 @@ MMA_FN void mma_stsf4(uint32_t at, float4 v) {
                  : "memory");
 }
 
-#if LS_MMA_BULK
 MMA_FN void mma_bar_init(uint32_t bar, uint32_t count) {
     asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(bar), "r"(count) : "memory");
 }
-/* Waits for the phase of this parity, and sees what came before its arrivals: bulk copies and warps
- * of this block. */
+/* Waits for the phase of this parity, and sees what came before its arrivals: copies, and warps of
+ * this block. */
 MMA_FN void mma_bar_wait(uint32_t bar, uint32_t parity) {
+#if LS_MMA_BULK
     asm volatile("{\n.reg .pred p;\n"
                  "W_%=: mbarrier.try_wait.parity.shared.b64 p, [%0], %1;\n"
                  "@p bra D_%=;\nbra W_%=;\nD_%=:\n}" ::"r"(bar),
                  "r"(parity)
                  : "memory");
+#else
+    asm volatile("{\n.reg .pred p;\n"
+                 "W_%=: mbarrier.test_wait.parity.shared.b64 p, [%0], %1;\n"
+                 "@p bra D_%=;\nbra W_%=;\nD_%=:\n}" ::"r"(bar),
+                 "r"(parity)
+                 : "memory");
+#endif
 }
 MMA_FN void mma_bar_arrive(uint32_t bar) {
     asm volatile("{\n.reg .b64 s;\nmbarrier.arrive.shared.b64 s, [%0];\n}" ::"r"(bar) : "memory");
 }
+/* Barriers just made are seen by the copy engine; other threads need __syncthreads as well. */
+MMA_FN void mma_bar_fence(void) {
+#if LS_MMA_BULK
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#endif
+}
+#if LS_MMA_BULK
 MMA_FN void mma_bar_expect(uint32_t bar, uint32_t bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes)
                  : "memory");
-}
-MMA_FN void mma_bar_fence(void) {
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 #endif
 
@@ -137,12 +151,30 @@ MMA_FN void mma_bulk(uint32_t to, const void *from, uint32_t bytes, uint32_t bar
                  "l"(from), "r"(bytes), "r"(bar)
                  : "memory");
 }
+/* The same of what is read once: it is the first to leave the second cache, so that what a pass
+ * reads again (rows, tables, code) stays there. */
+MMA_FN uint64_t mma_once(void) {
+    uint64_t policy;
+    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+    return policy;
+}
+MMA_FN void mma_bulk_once(uint32_t to, const void *from, uint32_t bytes, uint32_t bar,
+                          uint64_t once) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
+                 ".L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(to),
+                 "l"(from), "r"(bytes), "r"(bar), "l"(once)
+                 : "memory");
+}
 #endif
 MMA_FN void mma_copy16(uint32_t to, const void *from) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 }
 MMA_FN void mma_copy_commit(void) {
     asm volatile("cp.async.commit_group;" ::: "memory");
+}
+/* Arrives when this thread's copies so far have landed; the barrier counts it as any arrival. */
+MMA_FN void mma_copy_arrive(uint32_t bar) {
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(bar) : "memory");
 }
 /* Waits until at most n of this thread's newest groups are in flight. */
 #define MMA_COPY_WAIT(n) asm volatile("cp.async.wait_group %0;" ::"n"(n) : "memory")
@@ -170,6 +202,45 @@ MMA_FN uint2 mma_load_x(const float *row, int32_t k, int32_t n_in) {
         v[i] = k + i < n_in ? row[k + i] : 0.0f;
     return make_uint2(mma_bf16x2(v[0], v[1]), mma_bf16x2(v[2], v[3]));
 }
+MMA_FN uint16_t mma_bf16(float v) {
+    return (uint16_t)mma_bf16x2(v, 0.0f);
+}
+
+/* ---- norms ----------------------------------------------------------------------------------- */
+
+/* Weight k of a norm. */
+MMA_FN float mma_weight(const void *w, ls_dtype dtype, int k) {
+    if (dtype == LS_F32)
+        return ((const float *)w)[k];
+    const uint16_t h = ((const uint16_t *)w)[k];
+    return dtype == LS_BF16 ? __uint_as_float((uint32_t)h << 16)
+                            : __half2float(__ushort_as_half(h));
+}
+/* The sum of the squares of 16 elements of a row, in all their lanes, all lanes of the warp: element
+ * i is added to i xor 8, then 1, 2, 4. Lanes xor `eight` hold elements xor 8, xor `one`, 2 `one`,
+ * 4 `one` those xor 1, 2, 4. */
+MMA_FN float mma_square(float v, int eight, int one) {
+    float s = __fmul_rn(v, v);
+    s = __fadd_rn(s, __shfl_xor_sync(0xffffffffu, s, eight));
+    s = __fadd_rn(s, __shfl_xor_sync(0xffffffffu, s, one));
+    s = __fadd_rn(s, __shfl_xor_sync(0xffffffffu, s, 2 * one));
+    return __fadd_rn(s, __shfl_xor_sync(0xffffffffu, s, 4 * one));
+}
+/* What row r is divided by, to *root; a warp. */
+MMA_FN void mma_row_root(const ls_mma_norm *a, int r, float *root, int lane) {
+    const int n = (a->dim + 15) / 16;
+    const float *from = a->squares + (size_t)r * (size_t)n;
+    float sum = 0.0f;
+#pragma unroll 8
+    for (int i = lane; i < n; i += 32)
+        sum = __fadd_rn(sum, __ldcg(from + i));
+#pragma unroll
+    for (int o = 16; o > 0; o >>= 1)
+        sum = __fadd_rn(sum, __shfl_xor_sync(0xffffffffu, sum, o));
+    if (lane == 0)
+        *root = __fsqrt_rn(__fadd_rn(__fdiv_rn(sum, (float)a->dim), a->eps));
+}
+
 MMA_FN int mma_matrix_of(const mma_list *m, int tile) {
     return (tile >= m->first[1]) + (tile >= m->first[2]);
 }

@@ -1,5 +1,5 @@
 /* cuda_mma_wide.cu - the tensor-core linear for many rows (N-MMA): prompts. Bits as few rows.
- * Structure   x is rounded once into scratch, in the order in which lanes read it. A block makes 128
+ * Structure   x is rounded once into scratch (x16 copied), in the order in which lanes read it. A block makes 128
  *             outputs x 128 rows: 4 warps of 64 x 64, chunks of 32 k of both operands in a ring. Two
  *             blocks fit a multiprocessor.
  * Order       a warp's sums c are of one segment. At its end the range's sum so far (in shared
@@ -26,6 +26,7 @@ typedef struct mma_wide_args {
     int32_t block0[LS_LINEARS]; /* a matrix' first block of outputs; past the end without one */
     const uint4 *x;
     float4 *total;
+    const float *root; /* [n_rows] of the norm ahead; NULL: none */
     int32_t n_in, n_rows, segments, last_steps, depth, first; /* block of outputs of this launch */
 } mma_wide_args;
 
@@ -35,11 +36,14 @@ static int32_t wide_chunks(int32_t n_in) {
 static size_t wide_x_bytes(int32_t n_in, int32_t n_rows) {
     return (size_t)mma_ceil(n_rows, WIDE_ROWS) * (size_t)wide_chunks(n_in) * WIDE_X_BYTES;
 }
+static size_t wide_root_bytes(int32_t n_rows) {
+    return ((size_t)n_rows * sizeof(float) + 255) / 256 * 256;
+}
 size_t ls_mma_wide_scratch(int32_t n_out, int32_t n_in, int32_t n_rows) {
     const size_t blocks = (size_t)(mma_ceil(n_out, WIDE_TILES * MMA_TILE) + LS_LINEARS) *
                           (size_t)mma_ceil(n_rows, WIDE_ROWS);
     const size_t totals = blocks < WIDE_TOTALS ? blocks : WIDE_TOTALS;
-    return wide_x_bytes(n_in, n_rows) +
+    return wide_x_bytes(n_in, n_rows) + wide_root_bytes(n_rows) +
            (n_in > MMA_RANGE * MMA_SEGMENT ? totals * WIDE_SUM_BYTES : 0);
 }
 
@@ -51,8 +55,8 @@ MMA_FN uint2 wide_load_x(const float *row, int k, int n_in, int vec) {
 }
 /* x rounded: [128 rows][pair of steps][group of 8 rows][lane] 16 bytes: 4 k of the first step, 4 of
  * the second. Rows and k past the end are zeros. */
-__global__ void mma_wide_x(const float *x, int n_in, int n_rows, int pairs, size_t n, int vec,
-                           uint4 *to) {
+__global__ void mma_wide_x(const float *x, const uint4 *x16, int n_in, int n_rows, int pairs,
+                           size_t n, int vec, uint4 *to) {
     for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n;
          i += (size_t)gridDim.x * blockDim.x) {
         const int lane = (int)(i & 31), group = (int)(i >> 5) % WIDE_GROUPS;
@@ -61,6 +65,10 @@ __global__ void mma_wide_x(const float *x, int n_in, int n_rows, int pairs, size
         const int row = (int)(rest / (size_t)pairs) * WIDE_ROWS + group * 8 + (lane >> 2);
         const int k = pair * 32 + (lane & 3) * 4;
         uint2 v0 = make_uint2(0, 0), v1 = v0;
+        if (row < n_rows && x16) {
+            to[i] = x16[((size_t)row * (size_t)pairs + (size_t)pair) * 4 + (lane & 3)];
+            continue;
+        }
         if (row < n_rows) {
             const float *r = x + (size_t)row * (size_t)n_in;
             v0 = wide_load_x(r, k, n_in, vec);
@@ -68,6 +76,13 @@ __global__ void mma_wide_x(const float *x, int n_in, int n_rows, int pairs, size
         }
         to[i] = make_uint4(v0.x, v0.y, v1.x, v1.y);
     }
+}
+
+/* The roots of all rows; a warp a row. */
+__global__ void mma_wide_roots(const ls_mma_norm norm, int n_rows, float *root) {
+    const int row = (int)(blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5));
+    if (row < n_rows)
+        mma_row_root(&norm, row, root + row, (int)threadIdx.x & 31);
 }
 
 /* A block's place in the work. */
@@ -208,13 +223,16 @@ MMA_FN void wide_store(const mma_wide_args *a, const wide_at *w, int wm, int wn,
             const int row = w->rows * WIDE_ROWS + (wn * 8 + j) * 8 + t * 2 + e;
             if (row >= a->n_rows)
                 continue;
+            const float root = a->root ? a->root[row] : 1.0f;
 #pragma unroll
             for (int i = 0; i < 8; i++) {
                 const int out = out0 + i * 8;
                 if (out >= n_out)
                     continue;
                 const size_t at = (size_t)row * (size_t)n_out + (size_t)out;
-                const float v = c[i / 2][j][(i & 1) * 2 + e];
+                float v = c[i / 2][j][(i & 1) * 2 + e];
+                if (a->root)
+                    v = __fdiv_rn(v, root);
                 y[at] = add ? __fadd_rn(v, add[at]) : v;
             }
         }
@@ -332,14 +350,15 @@ cudaError_t ls_mma_wide_get(ls_mma_device *dev) {
                                                    cudaSharedmemCarveoutMaxShared);
 }
 
-cudaError_t ls_mma_wide(const mma_list *m, const float *x, int32_t n_in, int32_t n_rows,
-                        void *scratch, const ls_mma_device *dev, cudaStream_t stream) {
+cudaError_t ls_mma_wide(const mma_list *m, const float *x, const void *x16, int32_t n_in,
+                        int32_t n_rows, const ls_mma_norm *norm, void *scratch,
+                        const ls_mma_device *dev, cudaStream_t stream) {
     mma_wide_args k = {};
     char *room = (char *)scratch;
     const size_t x_bytes = wide_x_bytes(n_in, n_rows);
     k.m = *m;
     k.x = (const uint4 *)room;
-    k.total = (float4 *)(room + x_bytes);
+    k.total = (float4 *)(room + x_bytes + wide_root_bytes(n_rows));
     k.n_in = n_in;
     k.n_rows = n_rows;
     k.segments = mma_ceil(n_in, MMA_SEGMENT);
@@ -351,8 +370,14 @@ cudaError_t ls_mma_wide(const mma_list *m, const float *x, int32_t n_in, int32_t
         blocks += i < m->n ? mma_ceil(m->n_tiles[i], WIDE_TILES) : 0;
     }
     const int vec = n_in % 4 == 0 && ((uintptr_t)x & 15) == 0; /* rows of 16-byte words */
-    mma_wide_x<<<dev->n_sm * 8, 256, 0, stream>>>(x, n_in, n_rows, wide_chunks(n_in), x_bytes / 16,
-                                                  vec, (uint4 *)room);
+    mma_wide_x<<<dev->n_sm * 8, 256, 0, stream>>>(x, norm ? (const uint4 *)x16 : NULL, n_in, n_rows,
+                                                  wide_chunks(n_in), x_bytes / 16, vec,
+                                                  (uint4 *)room);
+    if (norm) {
+        float *root = (float *)(room + x_bytes);
+        k.root = root;
+        mma_wide_roots<<<mma_ceil(n_rows, 8), 256, 0, stream>>>(*norm, n_rows, root);
+    }
     cudaError_t e = cudaGetLastError();
     const int32_t across = mma_ceil(n_rows, WIDE_ROWS);
     const int32_t most = k.segments <= MMA_RANGE ? 32768 : WIDE_TOTALS / across;

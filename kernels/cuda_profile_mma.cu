@@ -1,5 +1,6 @@
 /* cuda_profile_mma.cu - profile `mma`: what it changes in the table of the CUDA backend.
  *   linear, linears   bf16 weights on tensor cores (cuda_mma.h, N-MMA); other weights as ieee
+ *   norm_linears      bf16 weights: products of the weighted row, divided by its root (N-MMAN)
  *   attn              a bf16 cache on tensor cores (cuda_mma_attn.h, N-MATTN); other caches as ieee
  *   mat               bf16 weights are packed; the row-major copy is only there while packing
  * Which form computes an operation follows from the model's and the cache's types and shapes, so
@@ -18,6 +19,14 @@ typedef struct mma_profile {
     void *scratch;
     size_t scratch_bytes;
     cuda_shared *packed;
+    /* The row ahead of a norm's linears, weighted, and its squares; what they were made of, and by
+     * which entry: a linear may have left them for the very next one. */
+    void *z, *squares;
+    size_t z_bytes, squares_bytes;
+    const float *z_of;
+    const void *z_w;
+    int32_t z_rows, z_dim;
+    uint64_t z_entry;
     /* what ieee does */
     ls_status (*plain_mat)(ls_backend *, const ls_mat *, ls_mat *, ls_err *);
     void (*plain_mat_free)(ls_backend *, const ls_mat *);
@@ -62,7 +71,10 @@ static ls_status grow_scratch(ls_backend *be, const ls_mat *w, ls_err *err) {
     void *x16 = cuda->x16;
     const ls_status s = grow(be, &x16, &cuda->x16_bytes, ls_mma_x_bytes(w->n_in, LS_ROWS_MAX), err);
     cuda->x16 = (uint16_t *)x16;
-    return s;
+    LS_TRY(s);
+    LS_TRY(grow(be, &p->z, &p->z_bytes, ls_mma_x_bytes(w->n_in, LS_ROWS_MAX), err));
+    return grow(be, &p->squares, &p->squares_bytes, ls_mma_squares_bytes(w->n_in, LS_ROWS_MAX),
+                err);
 }
 
 static ls_status pack(ls_backend *be, const ls_mat *host, void **out, ls_err *err) {
@@ -125,38 +137,97 @@ static ls_status check_linear(const ls_linear_args *a, ls_err *err) {
     return LS_OK;
 }
 
-static void linears(ls_backend *be, const ls_linear_args *a, int32_t n) {
-    LS_CUDA_BEGIN(be, ls_check_linears(n, &why_));
-    mma_profile *p = (mma_profile *)cuda->profile_data;
-    int packed = 1;
+static bool on_tensor_cores(const ls_linear_args *a) {
+    return a->w.dtype == LS_BF16;
+}
+/* Whether all n are, and fit. */
+static bool all_packed(cuda_backend *cuda, const ls_linear_args *a, int32_t n) {
+    bool packed = true;
     for (int32_t i = 0; i < n; i++) {
         ls_err why;
         if (check_linear(&a[i], &why) != LS_OK) {
             cuda_keep(cuda, &why);
-            return;
+            return false;
         }
-        packed = packed && a[i].w.dtype == LS_BF16;
+        packed = packed && on_tensor_cores(&a[i]);
     }
-    if (packed && n > 0 && a->n_rows > 0) {
-        const int is_there = cuda->x16_of == a->x && cuda->x16_rows == a->n_rows &&
-                             cuda->x16_dim == a->w.n_in && cuda->x16_entry + 1 == cuda->entries;
-        if (!is_there && ls_mma_reads_x16(a, n, &p->linear_dev))
-            answer(
-                cuda,
-                ls_mma_round(a->x, a->w.n_in, a->n_rows, cuda->x16, &p->linear_dev, cuda->stream),
-                "round");
-        answer(cuda, ls_mma_linears(a, n, cuda->x16, p->scratch, &p->linear_dev, cuda->stream),
-               "linear");
+    return packed && n > 0;
+}
+
+/* What a linear leaves for the norm behind it; false: nothing. */
+static bool leave_next(cuda_backend *cuda, const ls_linear_args *a, ls_mma_next *next) {
+    mma_profile *p = (mma_profile *)cuda->profile_data;
+    const int32_t dim = a->w.n_out;
+    if (!a->next_w || a->n_rows > LS_MMA_FEW || ls_mma_x_bytes(dim, a->n_rows) > p->z_bytes ||
+        ls_mma_squares_bytes(dim, a->n_rows) > p->squares_bytes)
+        return false;
+    *next = ls_mma_next{a->next_w,           a->next_dtype,        (uint16_t *)p->z,
+                        (float *)p->squares, (dim + 31) / 32 * 32, (dim + 15) / 16};
+    p->z_of = a->y;
+    p->z_w = a->next_w;
+    p->z_rows = a->n_rows;
+    p->z_dim = dim;
+    p->z_entry = cuda->entries;
+    return true;
+}
+
+static void linears(ls_backend *be, const ls_linear_args *a, int32_t n) {
+    LS_CUDA_BEGIN(be, ls_check_linears(n, &why_));
+    mma_profile *p = (mma_profile *)cuda->profile_data;
+    if (!all_packed(cuda, a, n)) {
+        for (int32_t i = 0; i < n; i++)
+            be->linear(be, &a[i]);
+        return;
     }
-    for (int32_t i = 0; i < n && !packed; i++)
-        be->linear(be, &a[i]);
+    if (a->n_rows < 1)
+        return;
+    const int is_there = cuda->x16_of == a->x && cuda->x16_rows == a->n_rows &&
+                         cuda->x16_dim == a->w.n_in && cuda->x16_entry + 1 == cuda->entries;
+    if (!is_there && ls_mma_reads_x16(a, n, &p->linear_dev))
+        answer(cuda,
+               ls_mma_round(a->x, a->w.n_in, a->n_rows, cuda->x16, &p->linear_dev, cuda->stream),
+               "round");
+    ls_mma_next next;
+    const bool leaves = n == 1 && leave_next(cuda, a, &next);
+    answer(cuda,
+           ls_mma_linears(a, n, cuda->x16, NULL, leaves ? &next : NULL, p->scratch, &p->linear_dev,
+                          cuda->stream),
+           "linear");
 }
 
 static void linear(ls_backend *be, const ls_linear_args *a) {
-    if (a->w.dtype == LS_BF16)
+    if (on_tensor_cores(a))
         linears(be, a, 1);
     else
         profile_of(be)->plain_linear(be, a);
+}
+
+/* Linears of other weights than bf16 read the norm as everywhere. */
+static void norm_linears(ls_backend *be, const ls_rmsnorm_args *norm, const ls_linear_args *a,
+                         int32_t n) {
+    LS_CUDA_BEGIN(be, ls_check_norm_linears(norm, a, n, &why_));
+    mma_profile *p = (mma_profile *)cuda->profile_data;
+    if (!all_packed(cuda, a, n)) {
+        if (n == 1) {
+            be->rmsnorm(be, norm);
+            be->linear(be, a);
+        }
+        for (int32_t i = 0; i < n && n > 1; i++)
+            norm_linears(be, norm, &a[i], 1);
+        return;
+    }
+    if (norm->n_rows < 1)
+        return;
+    const bool is_there = p->z_of == norm->x && p->z_w == norm->w && p->z_rows == norm->n_rows &&
+                          p->z_dim == norm->dim && p->z_entry + 1 == cuda->entries;
+    if (!is_there)
+        answer(
+            cuda,
+            ls_mma_weigh(norm, (uint16_t *)p->z, (float *)p->squares, &p->linear_dev, cuda->stream),
+            "weigh");
+    const ls_mma_norm ahead = {(const float *)p->squares, norm->eps, norm->dim};
+    answer(cuda, ls_mma_linears(a, n, p->z, &ahead, NULL, p->scratch, &p->linear_dev, cuda->stream),
+           "linear");
 }
 
 static void attn(ls_backend *be, const ls_attn_args *a) {
@@ -185,6 +256,8 @@ static void profile_free(cuda_backend *cuda) {
     mma_profile *p = (mma_profile *)cuda->profile_data;
     cuda->be.free(&cuda->be, p->scratch);
     cuda->be.free(&cuda->be, cuda->x16);
+    cuda->be.free(&cuda->be, p->z);
+    cuda->be.free(&cuda->be, p->squares);
     free(p);
     cuda->profile_data = NULL;
 }
@@ -212,6 +285,7 @@ ls_status ls_mma_install(cuda_backend *cuda, ls_err *err) {
     be->mat_free = mat_free;
     be->linear = linear;
     be->linears = linears;
+    be->norm_linears = norm_linears;
     be->attn = attn;
     be->attn_launch = attn_launch;
     return LS_OK;

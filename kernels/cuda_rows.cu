@@ -24,9 +24,9 @@ static int lanes_of(int n) {
 }
 
 /* kernel and launcher of ls_body_<op>(args, row) for `rows` rows of `items` items each */
-#define LS_ROWS_KERNEL(op, rows, items)                                                          \
+#define LS_ROWS_KERNEL(op, wait, rows, items)                                                    \
     static __global__ void __launch_bounds__(THREADS) ls_##op##_kernel(const ls_##op##_args a) { \
-        cuda_wait_ahead();                                                                       \
+        wait();                                                                                  \
         ls_body_##op(&a, (int)blockIdx.x);                                                       \
     }                                                                                            \
     static void ls_##op##_cuda(ls_backend *be, const ls_##op##_args *a) {                        \
@@ -37,13 +37,14 @@ static int lanes_of(int n) {
         LS_LAUNCH(cuda, #op, ls_##op##_kernel, grid, THREADS, *a);                               \
     }
 
-LS_ROWS_KERNEL(embed, a->n_rows, lanes_of(a->table.n_in))
-LS_ROWS_KERNEL(gather, a->n, lanes_of(a->dim))
-LS_ROWS_KERNEL(bias, a->n_rows, lanes_of(a->dim))
-LS_ROWS_KERNEL(rope, a->n_rows, a->n_heads + a->n_kv)
-LS_ROWS_KERNEL(kv_store, a->n_rows, lanes_of(a->n_kv * a->head_dim))
+LS_ROWS_KERNEL(embed, cuda_wait_first, a->n_rows, lanes_of(a->table.n_in))
+LS_ROWS_KERNEL(gather, cuda_wait_ahead, a->n, lanes_of(a->dim))
+LS_ROWS_KERNEL(bias, cuda_wait_ahead, a->n_rows, lanes_of(a->dim))
+LS_ROWS_KERNEL(rope, cuda_wait_ahead, a->n_rows, a->n_heads + a->n_kv)
+LS_ROWS_KERNEL(kv_store, cuda_wait_ahead, a->n_rows, lanes_of(a->n_kv * a->head_dim))
 /* a segment of 512 elements is a "row" of these */
-LS_ROWS_KERNEL(keep, a->n < 1 ? 0 : a->dim / LS_SEGMENT + (a->dim % LS_SEGMENT != 0),
+LS_ROWS_KERNEL(keep, cuda_wait_ahead,
+               a->n < 1 ? 0 : a->dim / LS_SEGMENT + (a->dim % LS_SEGMENT != 0),
                LS_SEGMENT / LS_LANES)
 
 static __global__ void __launch_bounds__(THREADS)
@@ -66,6 +67,13 @@ static void ls_probs_cuda(ls_backend *be, const ls_probs_args *a) {
         const size_t row = (size_t)blockIdx.x * (size_t)F;                          \
         if (x16)                                                                    \
             x16 += (size_t)blockIdx.x * cuda_rounded_ld(F);                         \
+        const int first = min(LS_WARP_FIRST * LS_LANES, F - 1);                     \
+        if ((threadIdx.x & 31) == 0) {                                              \
+            cuda_touch(a.gate + row + first);                                       \
+            cuda_touch(a.up + row + first);                                         \
+            cuda_touch(a.h + row + first);                                          \
+            cuda_touch(x16 ? (const void *)(x16 + first) : (const void *)a.h);      \
+        }                                                                           \
         cuda_wait_ahead();                                                          \
         LS_WARPS (i, ls_ceil_div(F, LS_LANES)) {                                    \
             const int k = i * LS_LANES;                                             \
@@ -85,8 +93,31 @@ static void ls_probs_cuda(ls_backend *be, const ls_probs_args *a) {
 LS_GATE_KERNEL(silu_mul)
 LS_GATE_KERNEL(gelu_mul)
 
+/* What a warp's first piece reads and writes; position and slot are of the pass's tables. */
+static __device__ __forceinline__ void place_touch(const ls_rope_args &a,
+                                                   const ls_kv_store_args &b) {
+    const int r = (int)blockIdx.x, E = a.head_dim, half = E / 2,
+              pieces = ls_ceil_div(half, LS_LANES);
+    const int h = LS_WARP_FIRST / pieces, g = h - a.n_heads, lane = (int)(threadIdx.x & 31);
+    const int pos = a.pos[r], slot = b.slot[r];
+    const size_t kv = ((size_t)r * (size_t)a.n_kv + (size_t)max(g, 0)) * (size_t)E;
+    const size_t to = ((size_t)slot * (size_t)b.n_kv + (size_t)max(g, 0)) * (size_t)E *
+                      ls_dtype_bytes(b.kv_dtype);
+    if (h >= a.n_heads + a.n_kv)
+        return;
+    if (lane == 0)
+        cuda_touch(g < 0 ? a.q + ((size_t)r * (size_t)a.n_heads + (size_t)h) * (size_t)E
+                         : a.k + kv);
+    if ((lane == 1 || lane == 2) && pos >= 0 && pos < a.n_pos)
+        cuda_touch((lane == 1 ? a.cos : a.sin) + (size_t)pos * (size_t)half);
+    if (lane == 3)
+        cuda_touch(b.v + kv);
+    if ((lane == 4 || lane == 5) && g >= 0 && slot >= 0 && slot < b.n_slots)
+        cuda_touch((const char *)(lane == 4 ? b.k_pool : b.v_pool) + to);
+}
 static __global__ void __launch_bounds__(THREADS)
     ls_place_kernel(const ls_rope_args a, const ls_kv_store_args b) {
+    place_touch(a, b);
     cuda_wait_ahead();
     ls_body_place(&a, &b, (int)blockIdx.x);
 }

@@ -48,6 +48,18 @@ LS_FN void ls_kv_put(void *pool, size_t at, ls_dtype t, float v) {
     else
         ((uint16_t *)pool)[at] = t == LS_F16 ? ls_f16_of_f32(v) : ls_bf16_of_f32(v);
 }
+/* Lanes' values at `at`, at + 1, ..., of the first n lanes. */
+LS_FN void ls_kv_put_lanes(void *pool, size_t at, int n, ls_dtype t, lane_f32 v) {
+#ifdef __CUDACC__
+    LS_EACH (e, ls_min_i(LS_LANES, n))
+        ls_kv_put(pool, at + (size_t)e, t, v.p[0]); /* a thread is one lane */
+#else
+    float f[LS_LANES];
+    lane_store_n(f, n, v);
+    LS_EACH (e, ls_min_i(LS_LANES, n))
+        ls_kv_put(pool, at + (size_t)e, t, f[e]);
+#endif
+}
 LS_FN void ls_body_kv_store(const ls_kv_store_args *a, int r) {
     const int slot = a->slot[r], n = a->n_kv * a->head_dim;
     if (slot < 0 || slot >= a->n_slots)

@@ -121,43 +121,47 @@ static ls_linear_args linear_of(ls_mat w, const void *x, void *y, const void *ad
     return (ls_linear_args){.w = w, .x = x, .y = y, .add = add, .n_rows = n};
 }
 
-static void linear(ls_engine *e, ls_mat w, const void *x, void *y, const void *add, int32_t n) {
-    const ls_linear_args a = linear_of(w, x, y, add, n);
-    e->be->linear(e->be, &a);
+/* n rows of the weight's width: rows of the pass, or their heads. */
+static ls_rmsnorm_args norm_of(ls_engine *e, ls_vec w, const void *x, void *y, int32_t n) {
+    return (ls_rmsnorm_args){.x = x,
+                             .w = w.data,
+                             .w_dtype = w.dtype,
+                             .y = y,
+                             .eps = e->model->config.rms_eps,
+                             .n_rows = n,
+                             .dim = w.n};
 }
 
-/* n rows of the weight's width: rows of the pass, or their heads. */
-static void rmsnorm(ls_engine *e, ls_vec w, const void *x, void *y, int32_t n) {
-    const ls_rmsnorm_args a = {.x = x,
-                               .w = w.data,
-                               .w_dtype = w.dtype,
-                               .y = y,
-                               .eps = e->model->config.rms_eps,
-                               .n_rows = n,
-                               .dim = w.n};
-    e->be->rmsnorm(e->be, &a);
+/* Linears of the norm of x, by way of e->normed. What a trace shows of the norm is rmsnorm's own;
+ * norm_linears may not need it. */
+static ls_status norm_linears(ls_engine *e, int32_t l, const char *op, ls_vec w, const void *x,
+                              const ls_linear_args *a, int32_t n_linears, ls_err *err) {
+    const ls_rmsnorm_args norm = norm_of(e, w, x, e->normed, a->n_rows);
+    if (e->trace)
+        e->be->rmsnorm(e->be, &norm);
+    LS_TRY(traced(e, l, op, e->normed, a->n_rows, w.n, err));
+    e->be->norm_linears(e->be, &norm, a, n_linears);
+    return LS_OK;
 }
 
 /* x += the norm of y, which a family with norms behind its blocks adds instead of y. */
 static ls_status add_normed(ls_engine *e, int32_t l, const char *op, ls_vec w, const void *y,
                             int32_t n, ls_err *err) {
-    const ls_rmsnorm_args a = {.x = y,
-                               .w = w.data,
-                               .w_dtype = w.dtype,
-                               .y = e->x,
-                               .eps = e->model->config.rms_eps,
-                               .n_rows = n,
-                               .dim = w.n,
-                               .add = e->x};
+    ls_rmsnorm_args a = norm_of(e, w, y, e->x, n);
+    a.add = e->x;
     e->be->rmsnorm(e->be, &a);
     return traced(e, l, op, e->x, n, w.n, err);
 }
 
-/* The linear at a block's end, added to the residual stream, by way of a norm where there is one. */
+/* The linear at a block's end, added to the residual stream, by way of a norm where there is one;
+ * `next` is the norm that reads the stream next. */
 static ls_status add_block(ls_engine *e, int32_t l, const char *op, ls_mat w, const void *x,
-                           const char *norm, ls_vec post, int32_t n, ls_err *err) {
+                           const char *norm, ls_vec post, ls_vec next, int32_t n, ls_err *err) {
     void *y = post.data ? e->normed : e->x;
-    linear(e, w, x, y, post.data ? NULL : e->x, n);
+    ls_linear_args a = linear_of(w, x, y, post.data ? NULL : e->x, n);
+    if (!post.data)
+        a.next_w = next.data, a.next_dtype = next.dtype;
+    e->be->linear(e->be, &a);
     LS_TRY(traced(e, l, op, y, n, e->dim, err));
     return post.data ? add_normed(e, l, norm, post, y, n, err) : LS_OK;
 }
@@ -176,7 +180,8 @@ static ls_status norm_heads(ls_engine *e, int32_t l, const char *op, ls_vec w, v
                             int32_t n_heads, int32_t n, ls_err *err) {
     if (!w.data)
         return LS_OK;
-    rmsnorm(e, w, x, x, n * n_heads);
+    const ls_rmsnorm_args a = norm_of(e, w, x, x, n * n_heads);
+    e->be->rmsnorm(e->be, &a);
     return traced(e, l, op, x, n, n_heads * w.n, err);
 }
 
@@ -186,12 +191,10 @@ static ls_status attention(ls_engine *e, int32_t l, const ls_locator *loc, int32
     const ls_config *c = &e->model->config;
     const bool own = c->local[l] && e->cos_local; /* a rotation of its own */
     const int32_t window = c->local[l] ? c->window : 0;
-    rmsnorm(e, w->attn_norm, e->x, e->normed, n);
-    LS_TRY(traced(e, l, "attn_norm", e->normed, n, e->dim, err));
     const ls_linear_args qkv[] = {linear_of(w->q, e->normed, e->q, NULL, n),
                                   linear_of(w->k, e->normed, e->k, NULL, n),
                                   linear_of(w->v, e->normed, e->v, NULL, n)};
-    e->be->linears(e->be, qkv, 3);
+    LS_TRY(norm_linears(e, l, "attn_norm", w->attn_norm, e->x, qkv, 3, err));
     LS_TRY(traced(e, l, "q_proj", e->q, n, he, err));
     LS_TRY(traced(e, l, "k_proj", e->k, n, ge, err));
     LS_TRY(traced(e, l, "v_proj", e->v, n, ge, err));
@@ -241,16 +244,15 @@ static ls_status attention(ls_engine *e, int32_t l, const ls_locator *loc, int32
                                .head_dim = e->head_dim};
     e->be->attn(e->be, &attn);
     LS_TRY(traced(e, l, "attention", e->att, n, he, err));
-    return add_block(e, l, "o_proj", w->o, e->att, "attn_post_norm", w->attn_post, n, err);
+    return add_block(e, l, "o_proj", w->o, e->att, "attn_post_norm", w->attn_post, w->ffn_norm, n,
+                     err);
 }
 
 static ls_status feed_forward(ls_engine *e, int32_t l, int32_t n, ls_err *err) {
     const dev_layer *w = &e->layer[l];
-    rmsnorm(e, w->ffn_norm, e->x, e->normed, n);
-    LS_TRY(traced(e, l, "ffn_norm", e->normed, n, e->dim, err));
     const ls_linear_args both[] = {linear_of(w->gate, e->normed, e->gate, NULL, n),
                                    linear_of(w->up, e->normed, e->up, NULL, n)};
-    e->be->linears(e->be, both, 2);
+    LS_TRY(norm_linears(e, l, "ffn_norm", w->ffn_norm, e->x, both, 2, err));
     LS_TRY(traced(e, l, "gate_proj", e->gate, n, e->ffn, err));
     LS_TRY(traced(e, l, "up_proj", e->up, n, e->ffn, err));
     const ls_silu_mul_args gate = {
@@ -258,7 +260,10 @@ static ls_status feed_forward(ls_engine *e, int32_t l, int32_t n, ls_err *err) {
     const bool gelu = e->model->config.gelu;
     (gelu ? e->be->gelu_mul : e->be->silu_mul)(e->be, &gate);
     LS_TRY(traced(e, l, gelu ? "gelu_mul" : "silu_mul", e->gate, n, e->ffn, err));
-    return add_block(e, l, "down_proj", w->down, e->gate, "ffn_post_norm", w->ffn_post, n, err);
+    /* behind the last layer rows are gathered first */
+    const ls_vec next = l + 1 < e->o.n_layers ? e->layer[l + 1].attn_norm : (ls_vec){0};
+    return add_block(e, l, "down_proj", w->down, e->gate, "ffn_post_norm", w->ffn_post, next, n,
+                     err);
 }
 
 static ls_status head(ls_engine *e, ls_err *err) {
@@ -267,9 +272,8 @@ static ls_status head(ls_engine *e, ls_err *err) {
     const ls_gather_args gather = {
         .x = e->x, .index = e->d.want, .y = e->wanted, .n = e->n_want, .dim = e->dim};
     e->be->gather(e->be, &gather);
-    rmsnorm(e, e->norm, e->wanted, e->wanted, e->n_want);
-    LS_TRY(traced(e, -1, "final_norm", e->wanted, e->n_want, e->dim, err));
-    linear(e, e->head, e->wanted, e->logits, NULL, e->n_want);
+    const ls_linear_args a = linear_of(e->head, e->normed, e->logits, NULL, e->n_want);
+    LS_TRY(norm_linears(e, -1, "final_norm", e->norm, e->wanted, &a, 1, err));
     return traced(e, -1, "head", e->logits, e->n_want, e->o.n_vocab, err);
 }
 

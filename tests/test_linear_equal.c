@@ -179,7 +179,7 @@ static void parts_of_blocks(void **state) {
         for (int j = 0; j < 2; j++) {
             ls_err err = {0};
             const ls_mat w = {x, j ? LS_Q4_K : LS_Q8_0, 1, widths_of[i][j]};
-            const ls_linear_args a = {w, x, y, NULL, 1};
+            const ls_linear_args a = {.w = w, .x = x, .y = y, .n_rows = 1};
             be->linear(be, &a);
             assert_int_equal(be->sync(be, &err), LS_ERR_SHAPE);
             assert_non_null(strstr(err.msg, j ? "rows of q4_k are multiples of 256"

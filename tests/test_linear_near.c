@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <math.h>
@@ -51,7 +52,68 @@ static void against_double(void **state) {
     ls_backend_destroy(be);
 }
 
+/* Linears of a norm: y = sum_k w[n, k] norm_w[k] x[k] / root. The norm's elements pass a division and a
+ * product, and the root's relative error is at most half that of a sum of squares, (16 + 5 + segments)
+ * 2^-24: with the linear's own, |error| <= (n + 32) 2^-24 sum |w norm_w x| / root. Profile mma, bf16
+ * weights (N-MMAN): norm_w x is rounded to bf16 first. */
+static void normed_against_double(void **state) {
+    (void)state;
+    static const int hidden[] = {16, 40, 96, 576, 2560, 4112, 8960};
+    static const ls_dtype dtypes[] = {LS_F32, LS_BF16};
+    enum { N = 29, R = 3 };
+    ls_backend *be = kr_backend(LS_SIMD_AUTO, 0);
+    for (size_t i = 0; i < sizeof hidden / sizeof *hidden; i++)
+        for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++) {
+            const int K = hidden[i];
+            const size_t n_x = (size_t)R * (size_t)K;
+            const ls_mat host = {kr_weights((size_t)N * (size_t)K, dtypes[d], 21, 1.0f), dtypes[d],
+                                 N, K};
+            float *x = kr_alloc(n_x * sizeof *x), *norm_w = kr_alloc((size_t)K * sizeof *x),
+                  y[N * R];
+            kr_fill(x, n_x, 22, 3.0f);
+            kr_fill(norm_w, (size_t)K, 23, 1.5f);
+            void *x_d = kr_dev(be, x, n_x * sizeof *x), *y_d = kr_dev(be, NULL, sizeof y);
+            void *w_d = kr_dev(be, norm_w, (size_t)K * sizeof *x);
+            void *normed = kr_dev(be, NULL, n_x * sizeof *x);
+            ls_err err;
+            ls_linear_args a = {.x = normed, .y = y_d, .n_rows = R};
+            assert_int_equal(be->mat(be, &host, &a.w, &err), LS_OK);
+            const ls_rmsnorm_args norm = {
+                .x = x_d, .w = w_d, .y = normed, .eps = 1e-5f, .n_rows = R, .dim = K};
+            be->norm_linears(be, &norm, &a, 1);
+            kr_sync(be);
+            kr_down(be, y, y_d, sizeof y);
+            const bool mma = strcmp(be->profile, "mma") == 0 && dtypes[d] == LS_BF16;
+            const double steps = (mma ? 32 * 17 : 16 + 5) + (K + 511) / 512 + 2 + 32;
+            for (int r = 0; r < R; r++) {
+                double squares = 0;
+                for (int k = 0; k < K; k++)
+                    squares += (double)x[r * K + k] * (double)x[r * K + k];
+                const double root = sqrt(squares / K + (double)1e-5f);
+                for (int n = 0; n < N; n++) {
+                    double sum = 0, size = 0;
+                    for (int k = 0; k < K; k++) {
+                        const double z = (double)x[r * K + k] * (double)norm_w[k];
+                        /* the product is rounded to float before it is to bf16 */
+                        const double p =
+                            kr_value(host.data, (size_t)n * (size_t)K + (size_t)k, dtypes[d]) *
+                            (mma ? kr_to_bf16((double)(float)z) : z);
+                        sum += p;
+                        size += fabs(p);
+                    }
+                    kr_near("linear of a norm", (double)y[r * N + n], sum / root,
+                            steps * 0x1p-24 * size / root * 1.001);
+                }
+            }
+            be->mat_free(be, &a.w);
+            kr_free(be, x_d), kr_free(be, y_d), kr_free(be, w_d), kr_free(be, normed);
+            free((void *)(uintptr_t)host.data), free(x), free(norm_w);
+        }
+    ls_backend_destroy(be);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(against_double)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(against_double),
+                                       cmocka_unit_test(normed_against_double)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -147,7 +147,7 @@ static void refusals(void **state) {
     s.n_vocab = 8, s.n_top = 9;
     be->stats(be, &s);
     assert_int_equal(be->sync(be, &err), LS_ERR_SHAPE);
-    ls_linear_args lin = {{x, (ls_dtype)9, 1, 1}, x, x, NULL, 1};
+    ls_linear_args lin = {.w = {x, (ls_dtype)9, 1, 1}, .x = x, .y = x, .n_rows = 1};
     be->linear(be, &lin);
     assert_int_equal(be->sync(be, &err), LS_ERR_SHAPE);
 

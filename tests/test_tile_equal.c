@@ -58,7 +58,7 @@ static void rows_of_width(int D) {
         EACH(embed, embed, embed.x = out[b]) compare("embed", n, (size_t)D);
         embed.scale = 33.94f;
         EACH(embed, embed, embed.x = out[b]) compare("scaled embed", n, (size_t)D);
-        ls_linear_args lin = {{w, dtypes[d], 7, D}, x, NULL, NULL, R};
+        ls_linear_args lin = {.w = {w, dtypes[d], 7, D}, .x = x, .n_rows = R};
         EACH(linear, lin, lin.y = out[b]) compare("linear", (size_t)(7 * R), 7);
         free(w);
     }
@@ -66,7 +66,7 @@ static void rows_of_width(int D) {
         void *w = kr_weights((size_t)(7 * D), (ls_dtype)d, 4, 1.0f);
         ls_embed_args embed = {{w, (ls_dtype)d, 7, D}, index, NULL, R, 0.5f};
         EACH(embed, embed, embed.x = out[b]) compare("packed embed", n, (size_t)D);
-        ls_linear_args lin = {{w, (ls_dtype)d, 7, D}, x, NULL, NULL, R};
+        ls_linear_args lin = {.w = {w, (ls_dtype)d, 7, D}, .x = x, .n_rows = R};
         EACH(linear, lin, lin.y = out[b]) compare("packed linear", (size_t)(7 * R), 7);
         free(w);
     }
@@ -243,7 +243,7 @@ static void control(void **state) {
         for (int k = 0; k < K; k++)
             w[1][k] = w[0][(k + turn) % K], x[1][k] = x[0][(k + turn) % K];
         for (int i = 0; i < 2; i++) {
-            ls_linear_args a = {{w[i], LS_F32, 1, K}, x[i], y + i, NULL, 1};
+            ls_linear_args a = {.w = {w[i], LS_F32, 1, K}, .x = x[i], .y = y + i, .n_rows = 1};
             kr_linear(backend[0], &a);
         }
         differ += memcmp(y, y + 1, 4) != 0;

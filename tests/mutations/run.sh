@@ -45,7 +45,8 @@ copy_tree() {
 # that a rewind should have dropped.
 gpu_names=(merge_drops_l_weight chunk_misses_last_key merge_first_max merge_no_rescale
     piece_no_rescale gpu_garbage_in_empty_slot gpu_barrier_scores gpu_barrier_softmax
-    gpu_barrier_merge gpu_barrier_stats gpu_packed_butterfly gpu_mma_join_misses_range
+    gpu_barrier_merge gpu_barrier_stats gpu_packed_butterfly gpu_mma_total_misses_range
+    gpu_mma_left_row_of_before gpu_mma_squares_unweighted
     gpu_mma_scratch_freed_at_once no_rewind)
 
 build_or_stop() { # name target
