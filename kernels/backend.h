@@ -343,6 +343,10 @@ struct ls_backend {
     /* Weights in the form `linear` of this profile reads: dev->data may be another layout. */
     ls_status (*mat)(ls_backend *, const ls_mat *host, ls_mat *dev, ls_err *);
     void (*mat_free)(ls_backend *, const ls_mat *dev);
+    /* After the last of weights and mat, before a launch reads what they gave, and after a failure
+     * among them too: waits until they are there, and gives back what bringing them took. As sync,
+     * it returns the first failure. */
+    ls_status (*weights_done)(ls_backend *, ls_err *);
 
     ls_status (*sync)(ls_backend *, ls_err *);   /* waits; the first failure since the last sync */
     ls_status (*status)(ls_backend *, ls_err *); /* the same without waiting: what is known now */

@@ -416,6 +416,7 @@ ls_status ls_cpu_create(ls_cpu_options options, ls_backend **out, ls_err *err) {
         .weights_free = cpu_weights_free,
         .mat = cpu_mat,
         .mat_free = cpu_mat_free,
+        .weights_done = cpu_sync,
         .sync = cpu_sync,
         .status = cpu_sync,
         .destroy = cpu_destroy,

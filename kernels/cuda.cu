@@ -339,6 +339,7 @@ ls_status ls_cuda_create(ls_cuda_options options, ls_backend **out, ls_err *err)
     be->profile = "ieee";
     be->chunk = (ls_chunk_rule){LS_CHUNK_EVEN, 32, 64};
     be->sync = cuda_sync;
+    be->weights_done = cuda_sync;
     be->status = cuda_status;
     be->destroy = cuda_destroy;
     be->stamp = cuda_stamp;

@@ -11,7 +11,7 @@
  * Profiles    `ieee` is what ls_cuda_*_install put into the table. LS_HAVE_MMA and LS_HAVE_CUBLAS
  *             say that a build has the files of the other two (cuda_profile_mma.cu, cuda_mma*;
  *             cuda_cublas.cu); their install functions run last in ls_cuda_create and replace
- *             members (linear, linears, attn, attn_launch, mat, mat_free).
+ *             members (linear, linears, attn, attn_launch, mat, mat_free, weights_done).
  * Stream      all work of a backend goes to its one stream. Host threads: every entry names the
  *             device, so the owner may change threads.
  * Errors      the first failure is kept in `err`: what a launcher refused, what a launch or a copy
@@ -27,6 +27,7 @@
 
 #define LS_RING_PART ((size_t)64 << 10) /* the largest small upload */
 #define LS_RING_PARTS 16
+#define LS_STAGES 4
 #define LS_STAGE_BYTES ((size_t)8 << 20)
 
 /* What a kernel found wrong: written by the first block that claims it, host memory. */
@@ -55,8 +56,9 @@ struct cuda_backend {
     int ring_used[LS_RING_PARTS]; /* the event has been recorded */
     int ring_part;
     size_t ring_at;
-    char *stage[2]; /* pinned, on first need: large copies */
-    cudaEvent_t stage_done[2];
+    char *stage[LS_STAGES]; /* pinned, on first need: large copies */
+    cudaEvent_t stage_done[LS_STAGES];
+    int stage_at; /* the next large upload begins in this one */
 
     /* Profile mma: what gates and attention write, rounded to bf16 beside it, for a linear
      * that is the very next entry (cuda_mma.h: x16). x16 is NULL in other profiles. */

@@ -1,12 +1,15 @@
 /* cuda_memory.cu - device memory, and copies that keep the order of launches.
  * Upload      small: through a ring of pinned memory, and returns at once; a part of the ring is
- *             used again when the copies out of it are done. Large: through two pinned buffers in
- *             turn, so that one is filled while the other is copied.
- * Download    through the same two buffers; waits. */
+ *             used again when the copies out of it are done. Large: through LS_STAGES pinned
+ *             buffers in turn, over the end of one upload into the next, so that several threads
+ *             fill some (host_copy.h) while the device copies others, or packs what it was brought.
+ * Download    through the first two of these buffers; waits. */
 #include "cuda.h"
 
 #include <stdio.h>
 #include <string.h>
+
+#include "host_copy.h"
 
 #define TRY(call, what) LS_TRY(cuda_answer((call), (what), err))
 
@@ -75,7 +78,7 @@ void ls_cuda_memory_destroy(cuda_backend *cuda) {
     for (int i = 0; i < LS_RING_PARTS; i++)
         if (cuda->ring_done[i])
             cudaEventDestroy(cuda->ring_done[i]);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < LS_STAGES; i++) {
         if (cuda->stage[i])
             cudaFreeHost(cuda->stage[i]);
         if (cuda->stage_done[i])
@@ -83,9 +86,9 @@ void ls_cuda_memory_destroy(cuda_backend *cuda) {
     }
 }
 
-/* Both buffers, their last copies done. */
+/* The buffers are there; a copy may still be under way in each, until its event. */
 static ls_status stage_ready(cuda_backend *cuda, ls_err *err) {
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < LS_STAGES; i++) {
         void *p = NULL;
         if (!cuda->stage_done[i])
             TRY(cudaEventCreateWithFlags(&cuda->stage_done[i], cudaEventDisableTiming), "event");
@@ -127,11 +130,12 @@ static ls_status cuda_upload(ls_backend *be, void *dst, const void *src, size_t 
     if (bytes <= LS_RING_PART)
         return upload_small(cuda, dst, src, bytes, err);
     LS_TRY(stage_ready(cuda, err));
-    size_t done = 0;
-    for (int i = 0; done < bytes; i ^= 1) {
+    for (size_t done = 0; done < bytes;) {
         const size_t n = bytes - done < LS_STAGE_BYTES ? bytes - done : LS_STAGE_BYTES;
+        const int i = cuda->stage_at;
+        cuda->stage_at = (i + 1) % LS_STAGES;
         TRY(cudaEventSynchronize(cuda->stage_done[i]), "upload"); /* at once if never recorded */
-        memcpy(cuda->stage[i], (const char *)src + done, n);
+        ls_host_copy(cuda->stage[i], (const char *)src + done, n);
         TRY(cudaMemcpyAsync((char *)dst + done, cuda->stage[i], n, cudaMemcpyHostToDevice,
                             cuda->stream),
             "upload");

@@ -41,8 +41,7 @@ cudaError_t ls_mma_pack(const void *rowmajor_bf16_d, int32_t n_out, int32_t n_in
         return cudaErrorInvalidValue;
     mma_pack<<<2048, 256, 0, stream>>>((const uint16_t *)rowmajor_bf16_d, n_out, n_in,
                                        (uint4 *)packed_d, ls_mma_bytes(n_out, n_in) / 16);
-    const cudaError_t e = cudaGetLastError();
-    return e != cudaSuccess ? e : cudaStreamSynchronize(stream);
+    return cudaGetLastError();
 }
 
 /* ---- x rounded ------------------------------------------------------------------------------- */

@@ -9,8 +9,8 @@
  * Memory      allocates nothing. Scratch is the caller's: one for all launches of a stream.
  * Order       launches go to the stream, and may begin before the kernel ahead of them has ended
  *             (programmatic dependent launch): until then they read packed weights and nothing
- *             else. So packed weights must be complete before the first launch that reads them:
- *             ls_mma_pack waits for the stream.
+ *             else. So whoever packs waits for the stream before the first launch that reads packed
+ *             weights (backend.h: weights_done).
  * Threads     nothing global; one owner a stream and scratch. */
 #ifndef LS_CUDA_MMA_H
 #define LS_CUDA_MMA_H
@@ -36,7 +36,7 @@ cudaError_t ls_mma_device_get(ls_mma_device *dev);
 
 /* Bytes of the packed form: n_out padded to 16, n_in to 16. */
 size_t ls_mma_bytes(int32_t n_out, int32_t n_in);
-/* Packs row-major bf16 [n_out, n_in], both in device memory; waits for the stream. packed_d has
+/* Packs row-major bf16 [n_out, n_in], both in device memory, in the stream's order. packed_d has
  * ls_mma_bytes and is aligned to 128 bytes. */
 cudaError_t ls_mma_pack(const void *rowmajor_bf16_d, int32_t n_out, int32_t n_in, void *packed_d,
                         cudaStream_t stream);

@@ -2,10 +2,11 @@
  *   linear, linears   bf16 weights on tensor cores (cuda_mma.h, N-MMA); other weights as ieee
  *   norm_linears      bf16 weights: products of the weighted row, divided by its root (N-MMAN)
  *   attn              a bf16 cache on tensor cores (cuda_mma_attn.h, N-MATTN); other caches as ieee
- *   mat               bf16 weights are packed; the row-major copy is only there while packing
+ *   mat               bf16 weights are packed; the row-major copy is only there while loading
  * Which form computes an operation follows from the model's and the cache's types and shapes, so
  * that all rows of an engine are computed alike.
- * Memory  scratch grows in `mat`, before a pass needs it; recorded launches keep the old one. */
+ * Memory  scratch grows in `mat`, before a pass needs it; recorded launches keep the old one.
+ *         Row-major weights pass through one buffer, until weights_done. */
 #include <stdlib.h>
 
 #include "cuda.h"
@@ -27,12 +28,15 @@ typedef struct mma_profile {
     const void *z_w;
     int32_t z_rows, z_dim;
     uint64_t z_entry;
+    void *plain; /* row-major weights on their way */
+    size_t plain_bytes;
     /* what ieee does */
     ls_status (*plain_mat)(ls_backend *, const ls_mat *, ls_mat *, ls_err *);
     void (*plain_mat_free)(ls_backend *, const ls_mat *);
     void (*plain_linear)(ls_backend *, const ls_linear_args *);
     void (*plain_attn)(ls_backend *, const ls_attn_args *);
     void (*plain_attn_launch)(ls_backend *, const ls_attn_args *, ls_launch *);
+    ls_status (*plain_weights_done)(ls_backend *, ls_err *);
 } mma_profile;
 
 static mma_profile *profile_of(ls_backend *be) {
@@ -77,19 +81,39 @@ static ls_status grow_scratch(ls_backend *be, const ls_mat *w, ls_err *err) {
                 err);
 }
 
+/* Freeing waits for what is on its way through it. */
+static void drop_plain(ls_backend *be) {
+    mma_profile *p = profile_of(be);
+    be->free(be, p->plain);
+    p->plain = NULL;
+    p->plain_bytes = 0;
+}
+
+/* A larger matrix (the head of a large vocabulary) has a buffer for itself alone. */
+#define PLAIN_KEPT ((size_t)512 << 20)
+
+/* In the order of the stream, and not waited for: while a matrix is packed, which takes a small
+ * part of the time of its copy, the next one already fills pinned memory. */
 static ls_status pack(ls_backend *be, const ls_mat *host, void **out, ls_err *err) {
     cuda_backend *cuda = cuda_of(be);
+    mma_profile *p = profile_of(be);
     const size_t bytes = (size_t)host->n_out * (size_t)host->n_in * sizeof(uint16_t);
-    void *plain = NULL, *packed = NULL;
-    ls_status s = be->alloc(be, bytes, &plain, err);
+    void *packed = NULL;
+    ls_status s = LS_OK;
+    if (bytes > p->plain_bytes) {
+        drop_plain(be);
+        s = be->alloc(be, bytes, &p->plain, err);
+        p->plain_bytes = s == LS_OK ? bytes : 0;
+    }
     if (s == LS_OK)
         s = be->alloc(be, ls_mma_bytes(host->n_out, host->n_in), &packed, err);
     if (s == LS_OK)
-        s = be->upload(be, plain, host->data, bytes, err);
+        s = be->upload(be, p->plain, host->data, bytes, err);
     if (s == LS_OK)
-        s = cuda_answer(ls_mma_pack(plain, host->n_out, host->n_in, packed, cuda->stream), "pack",
-                        err);
-    be->free(be, plain);
+        s = cuda_answer(ls_mma_pack(p->plain, host->n_out, host->n_in, packed, cuda->stream),
+                        "pack", err);
+    if (p->plain_bytes > PLAIN_KEPT)
+        drop_plain(be);
     if (s != LS_OK)
         be->free(be, packed);
     else
@@ -125,6 +149,13 @@ static void mat_free(ls_backend *be, const ls_mat *dev) {
         p->plain_mat_free(be, dev);
     else if (cuda_shared_drop(&p->packed, dev->data))
         be->free(be, (void *)dev->data);
+}
+
+/* The wait that launches which begin early count on (cuda_mma.h). */
+static ls_status weights_done(ls_backend *be, ls_err *err) {
+    const ls_status s = profile_of(be)->plain_weights_done(be, err);
+    drop_plain(be);
+    return s;
 }
 
 /* ---- launchers ------------------------------------------------------------------------------- */
@@ -254,6 +285,7 @@ static void attn_launch(ls_backend *be, const ls_attn_args *a, ls_launch *out) {
 
 static void profile_free(cuda_backend *cuda) {
     mma_profile *p = (mma_profile *)cuda->profile_data;
+    cuda->be.free(&cuda->be, p->plain);
     cuda->be.free(&cuda->be, p->scratch);
     cuda->be.free(&cuda->be, cuda->x16);
     cuda->be.free(&cuda->be, p->z);
@@ -279,10 +311,12 @@ ls_status ls_mma_install(cuda_backend *cuda, ls_err *err) {
     p->plain_linear = be->linear;
     p->plain_attn = be->attn;
     p->plain_attn_launch = be->attn_launch;
+    p->plain_weights_done = be->weights_done;
     /* the best of eight rules, for one row and for eight */
     be->chunk = (ls_chunk_rule){LS_CHUNK_DOUBLING, 128, 32};
     be->mat = mat;
     be->mat_free = mat_free;
+    be->weights_done = weights_done;
     be->linear = linear;
     be->linears = linears;
     be->norm_linears = norm_linears;

@@ -6,6 +6,8 @@
 #   scripts/gpu_test.sh run           where the GPU is: needs build/gpu, no compiler and no packages
 #   scripts/gpu_test.sh               both, or whichever this machine can do
 #     --quick                         neither sanitizers nor seeded faults (build: no seeded faults)
+#     --sanitize TOOL                 run: memcheck, racecheck, initcheck or synccheck (or all) of
+#                                     compute-sanitizer over the thin tests, and nothing else
 #     --only PATTERN                  run: tests and tools whose name matches the extended regex
 #     --jobs N                        run: programs at once (default 6; the sanitizers too)
 #
@@ -14,13 +16,14 @@
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 2
 out=build/gpu bin=$PWD/build/gpu/ls_gpu_tests
-jobs=6 quick="" only=. verb=""
+jobs=6 quick="" only=. verb="" tools="memcheck racecheck initcheck synccheck" sanitize=""
 
 die() { echo "gpu_test: $*" >&2; exit 2; }
 while [ $# -gt 0 ]; do
     case $1 in
     build | run) verb=$1 ;;
     --quick) quick=1 ;;
+    --sanitize) shift; sanitize=${1:?--sanitize TOOL}; [ "$sanitize" = all ] || tools=$sanitize ;;
     --only) shift; only=${1:?--only PATTERN} ;;
     --jobs) shift; jobs=${1:?--jobs N} ;;
     *) die "unknown argument $1 (see the first lines of this script)" ;;
@@ -82,18 +85,23 @@ work() {
     done
 }
 
-# The sanitizers over a reduced set, each if it is there and knows this device.
+# The sanitizers over a reduced set, each if it is there and knows this device. Passes are not recorded
+# there, so that a tool sees each launch by itself.
 sanitizers() {
     local tool t s
     s=$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)
     [ -x "$s" ] || { echo "gpu_test: no compute-sanitizer here: not run" >&2; return; }
-    for tool in memcheck racecheck initcheck synccheck; do
-        for t in test_tile_equal test_attn_matrix_equal test_cuda_width_equal; do
-            echo "$tool/$t thin 150 $s --tool $tool --error-exitcode 9 --print-limit 20 $bin $t"
-            [ "$t" != test_cuda_width_equal ] ||
-                echo "$tool/$t thin-mma 150 $s --tool $tool --error-exitcode 9 --print-limit 20 $bin $t"
+    for tool in $tools; do
+        for t in "test_cuda_width_equal thin-mma" "test_cuda_width_equal thin" \
+            "test_attn_matrix_equal thin" "test_tile_equal thin"; do
+            echo "$tool/$t 240 $s --tool $tool --error-exitcode 9 --print-limit 20 $bin ${t% *}"
         done
     done
+}
+
+# What a tool counted: errors, or hazards.
+counted() { # log
+    sed -nE 's/^=+ (ERROR|RACECHECK) SUMMARY: ([0-9]+ [a-z]+).*/\2/p' "$1" | tail -n 1
 }
 
 # Runs one piece of work; leaves "result seconds" in its file.
@@ -108,7 +116,7 @@ one() { # name device limit command...
         thin-mma) export LS_TEST_DEVICE=cuda-mma ;;
         *) export LS_TEST_DEVICE=$device ;;
         esac
-        export LS_TEST_THIN=$thin GOMP_SPINCOUNT=1000 OMP_NUM_THREADS=4 TMPDIR=${TMPDIR:-/tmp}
+        export LS_TEST_THIN=$thin LS_TEST_EAGER=$thin GOMP_SPINCOUNT=1000 OMP_NUM_THREADS=4 TMPDIR=${TMPDIR:-/tmp}
         exec timeout -k 5 "$limit" "$@") >"$log" 2>&1 </dev/null
     rc=$?
     t1=$(date +%s.%N)
@@ -122,8 +130,8 @@ one() { # name device limit command...
     if [ -n "$thin" ] && [ $rc -ne 0 ] && grep -qE 'Device not supported|not supported on this' "$log"; then
         result="tool n/a"
     fi
-    printf '%-38s %-9s %-9s %6.1f\n' "$name" "$device" "$result" "$(echo "$t1 $t0" | awk '{print $1 - $2}')" |
-        tee "$log.row"
+    printf '%-38s %-9s %-9s %6.1f  %s\n' "$name" "$device" "$result" \
+        "$(echo "$t1 $t0" | awk '{print $1 - $2}')" "${thin:+$(counted "$log")}" | tee "$log.row"
 }
 
 run() {
@@ -134,7 +142,7 @@ run() {
     command -v nvidia-smi >/dev/null && nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
     printf '%-38s %-9s %-9s %6s\n' test device result seconds
     local list name device limit command started=$SECONDS
-    list=$(work)
+    list=$([ -n "$sanitize" ] || work)
     [ -n "$quick" ] || list+=$'\n'$(sanitizers)
     while read -r name device limit command; do
         [ -n "$name" ] && [[ $name =~ $only ]] || continue
@@ -145,7 +153,7 @@ run() {
     wait
     local bad
     bad=$(cat "$out"/log/*.row 2>/dev/null | grep -cE 'FAIL|TIME|SKIPPED')
-    if [ -z "$quick" ] && [ -d "$out/mutants" ] && [[ mutants =~ $only ]]; then
+    if [ -z "$quick$sanitize" ] && [ -d "$out/mutants" ] && [[ mutants =~ $only ]]; then
         tests/mutations/run.sh --gpu-run "$PWD/$out/mutants" || bad=$((bad + 1))
     fi
     if [ "$bad" -gt 0 ]; then

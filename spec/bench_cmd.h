@@ -71,5 +71,6 @@ ls_status ls_bench_round(ls_bench_job *j, ls_err *err);
 ls_status ls_bench_prompt(ls_bench_job *j, ls_err *err);
 ls_status ls_bench_price(ls_bench_job *j, ls_err *err);
 ls_status ls_bench_policy(ls_bench_job *j, ls_err *err);
+ls_status ls_bench_load(ls_bench_job *j, ls_err *err);
 
 #endif

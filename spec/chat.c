@@ -175,8 +175,9 @@ static ls_status bos_text(const ls_chat *c, const ls_tokenizer *tok, int32_t id,
     return ls_text_append(out, (const char *)s, n, err);
 }
 
-/* Is the marker in the ids as often as the template writes it? A tokenizer that reads it only behind white
- * space, say, or in normalized text, would spell it, and the turn would be without an end. */
+/* Is the marker in the ids as often as the template writes it? A tokenizer that reads it only
+ * behind white space, say, or in normalized text, would spell it, and the turn would be without an
+ * end. */
 static ls_status need_read(const ls_chat *c, const ls_tokenizer *tok, const char *marker,
                            const ls_chat_parts *parts, const ls_ids *ids, size_t was, ls_err *err) {
     const int32_t want = ls_tokenizer_find(tok, marker);

@@ -9,8 +9,8 @@
  *           Mistral   [INST]           the spaces around the brackets; a system text likewise
  * Refused   a template with none of these markers or of two kinds, and one in which a known kind does
  *           something else (another line end, an unknown default, today's date): nothing is guessed.
- * Dates     Llama 3.2 asks for today's; here it is the date the template falls back on, so that a prompt
- *           is the same tomorrow.
+ * Dates     Llama 3.2 asks for today's; here it is the date the template falls back on, so that a
+ *           prompt is the same tomorrow.
  * Safety    a person's words are never special tokens, whatever they spell (ls_encode_part), and the
  *           template's markers always are, or the turn is refused. Markers that are plain text to the
  *           tokenizer (Mistral's first models) can be spelled by anyone.
@@ -51,8 +51,8 @@ typedef struct ls_chat_parts {
 #ifdef __cplusplus
 extern "C" {
 #endif
-/* Of a model's folder, or (not NULL) its GGUF file, whose path dir then is. LS_ERR_INPUT with advice when
- * there is no template, or one that is not known. */
+/* Of a model's folder, or (not NULL) its GGUF file, whose path dir then is. LS_ERR_INPUT with
+ * advice when there is no template, or one that is not known. */
 ls_status ls_chat_open(const char *dir, const ls_gguf *gguf, ls_chat *out, ls_err *err);
 /* The text of a template; name: of its file. */
 ls_status ls_chat_parse(const char *text, size_t n, const char *name, ls_chat *out, ls_err *err);

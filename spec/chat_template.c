@@ -70,7 +70,8 @@ static const char *skip_spaces(const char *p) {
     return p;
 }
 
-/* Are there n line ends at p, spelled as escapes or as they are, perhaps in the next literal of a sum? */
+/* Are there n line ends at p, spelled as escapes or as they are, perhaps in the next literal of a
+ * sum? */
 static bool line_ends(const char *p, int n) {
     for (; n > 0; n--) {
         if (is_quote(*p)) {

@@ -1,5 +1,5 @@
-/* cmd_bench.c - `lockstep bench`: what passes, rounds, kernels and policies cost, as ratios measured
- * in one run. */
+/* cmd_bench.c - `lockstep bench`: what passes, rounds, kernels, policies and loads cost, as ratios
+ * measured in one run. */
 #include <string.h>
 
 #include "bench_cmd.h"
@@ -83,7 +83,7 @@ static const struct {
     {"verify", ls_bench_verify, 0},       {"decode", ls_bench_decode, 0},
     {"attention", ls_bench_attention, 0}, {"round", ls_bench_round, 64},
     {"prompt", ls_bench_prompt, 1024},    {"price", ls_bench_price, 64},
-    {"policy", ls_bench_policy, 0},
+    {"policy", ls_bench_policy, 0},       {"load", ls_bench_load, 0},
 };
 
 static ls_status run(const ls_command *self, int argc, char **argv, ls_err *err) {
@@ -114,8 +114,8 @@ static ls_status run(const ls_command *self, int argc, char **argv, ls_err *err)
         status = subjects[i].run(&j, err);
     } else {
         ls_fail(err, status,
-                "say what to measure: verify, decode, attention, round, prompt, price or policy "
-                "(lockstep bench --help)");
+                "say what to measure: verify, decode, attention, round, prompt, price, policy or "
+                "load (lockstep bench --help)");
     }
     ls_bench_close(&j);
     return status;
@@ -123,8 +123,8 @@ static ls_status run(const ls_command *self, int argc, char **argv, ls_err *err)
 
 const ls_command ls_cmd_bench = {
     .name = "bench",
-    .line = "measure passes, rounds, attention, prompts and policies, as ratios",
-    .usage = "verify|decode|attention|round|prompt|price|policy [OPTIONS]",
+    .line = "measure passes, rounds, attention, prompts, policies and loads, as ratios",
+    .usage = "verify|decode|attention|round|prompt|price|policy|load [OPTIONS]",
     .about =
         "verify     a pass of 1 to N rows over a pass of one: what it costs to verify N - 1 "
         "drafts\n"
@@ -139,6 +139,8 @@ const ls_command ls_cmd_bench = {
         "price      an exact profile against cuBLAS: time by width, tokens that flip, acceptance "
         "lost\n"
         "policy     a call of a length policy: median and 99th percentile\n"
+        "load       opening a model and making its engine, against a plain read of the weights; "
+        "on a\n           GPU also against an upload of as many bytes\n"
         "All that is compared is timed in turns in the same run, and reported as medians.",
     .examples = "  lockstep bench verify --shape smollm2-135m --threads 2\n"
                 "  lockstep bench decode --length 16,1024\n"
@@ -146,6 +148,7 @@ const ls_command ls_cmd_bench = {
                 "even:128:64 --chunk splits:8\n"
                 "  lockstep bench round --shape llama-3.2-1b --draft-layers 2 --drafts 2,4,8\n"
                 "  lockstep bench price --shape llama-3.2-1b --device cuda --profile mma\n"
-                "  lockstep bench policy --policy svip --policy my/policy.lua\n",
+                "  lockstep bench policy --policy svip --policy my/policy.lua\n"
+                "  lockstep bench load --target DIR --device cuda --profile mma\n",
     .run = run,
 };

@@ -1,4 +1,5 @@
-/* cmd_inspect.c - `lockstep inspect`: what is in a model (a folder or a GGUF file), and whether two make a pair. */
+/* cmd_inspect.c - `lockstep inspect`: what is in a model (a folder or a GGUF file), and whether two
+ * make a pair. */
 #include "commands.h"
 #include "inspect.h"
 

@@ -12,7 +12,8 @@
  *           whose published files leave them out, an absent field means what transformers takes for it.
  * Rotation  rope_scaling or rope_parameters of type default, linear, llama3, yarn or dynamic (rope.h).
  *           Yarn makes the text as long as factor times the original context. In Gemma they are of the
- *           global layers; rope_local_base_freq, or sliding_attention in rope_parameters, of the others.
+ *           global layers; rope_local_base_freq, or sliding_attention in rope_parameters, of the
+ *           others.
  * Window    a row of a local layer sees its last `window` keys. Which layers are local: in mistral all;
  *           in qwen2 and qwen3, where use_sliding_window is true, those from max_window_layers on; in
  *           gemma3 all but every sliding_window_pattern-th; or what layer_types says. A window as

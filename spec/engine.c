@@ -45,7 +45,7 @@ static void layer_vecs(dev_layer *l, ls_vec *out[LAYER_VECS]) {
     memcpy(out, all, sizeof all);
 }
 
-static ls_status take_weights(ls_engine *e, ls_err *err) {
+static ls_status lend_all(ls_engine *e, ls_err *err) {
     const ls_weights *w = e->model->weights;
     const int32_t n = e->o.n_layers;
     e->layer = calloc((size_t)n, sizeof *e->layer);
@@ -90,6 +90,13 @@ static ls_status take_weights(ls_engine *e, ls_err *err) {
             LS_TRY(lend_vec(e, vecs[i], err));
     }
     return LS_OK;
+}
+
+/* Weights are on their way together, and waited for once. */
+static ls_status take_weights(ls_engine *e, ls_err *err) {
+    const ls_status s = lend_all(e, err);
+    const ls_status done = e->be->weights_done(e->be, s == LS_OK ? err : NULL);
+    return s != LS_OK ? s : done;
 }
 
 /* Carves the tables out of one block; counts only when base is NULL. */

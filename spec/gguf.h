@@ -3,8 +3,9 @@
  *           the tensor table, padding to the alignment, data. Versions 2 and 3 (the same layout).
  * Checked   counts against the bytes that are left before anything is allocated; every length and
  *           value inside the file; types known; true and false are 1 and 0; keys and names not
- *           empty, without a zero byte, unique; general.alignment a power of two; 1 to 4 dimensions; shape x size
- *           without overflow; rows of whole blocks; spans aligned, inside the file, disjoint.
+ *           empty, without a zero byte, unique; general.alignment a power of two; 1 to 4
+ *           dimensions; shape x size without overflow; rows of whole blocks; spans aligned, inside
+ *           the file, disjoint.
  * Values    as stored and not decoded: strings and arrays point into the file, in general NOT
  *           aligned. Strings are bytes, not zero-terminated.
  * Data      as stored, aligned to general.alignment (32 unless the file says otherwise) from the

@@ -1,10 +1,11 @@
 /* gguf_config.h - the metadata of a GGUF file as the numbers of a config.
- * Family    general.architecture llama, qwen2, qwen3 or gemma3. Every key of it (llama.*) is either read,
- *           of no effect, at the one value that has none, or refused by name: a key left out would be
- *           arithmetic left out. So are a model in parts (split.count), an adapter and an old form of
- *           quantised blocks.
+ * Family    general.architecture llama, qwen2, qwen3 or gemma3. Every key of it (llama.*) is either
+ *           read, of no effect, at the one value that has none, or refused by name: a key left out
+ *           would be arithmetic left out. So are a model in parts (split.count), an adapter and an
+ *           old form of quantised blocks.
  * Rotation  rope.scaling.* of type none, linear and yarn, or rope_freqs.weight, a table of factors
- *           (Llama 3.1). In gemma3 they are of the global layers; rope.freq_base_swa is the others' base.
+ *           (Llama 3.1). In gemma3 they are of the global layers; rope.freq_base_swa is the others'
+ *           base.
  * Window    llama: every layer's. gemma3: attention.sliding_window_pattern, 6 where it is absent. In
  *           qwen2 and qwen3 one shorter than the context is refused: no key says which layers have it.
  * Norms     of gemma3 are stored with the one added, unlike a folder's.

@@ -1,4 +1,5 @@
-/* inspect.h - what is in a model (a folder, or a GGUF file), for a person: the text of `lockstep inspect`.
+/* inspect.h - what is in a model (a folder, or a GGUF file), for a person: the text of `lockstep
+ * inspect`.
  * Errors    what cannot be read is an error; that two models are no pair is an answer, not one.
  * Cost      reads every byte of the weights for the digest. */
 #ifndef LS_INSPECT_H

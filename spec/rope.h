@@ -8,8 +8,9 @@
  *   YARN     ((1 - r_i) + r_i / factor) times it, r_i rising from 0 to 1 between the pairs that turn
  *            beta_fast and beta_slow times in `original` positions, on whole pairs with `truncate`;
  *            cosines and sines are multiplied by `attention`
- *   DYNAMIC  as it is: up to the original context nothing is scaled. Past it every angle of a text would
- *            change with the text's length, the cached ones too: no function of a row (engine.c refuses)
+ *   DYNAMIC  as it is: up to the original context nothing is scaled. Past it every angle of a text
+ *            would change with the text's length, the cached ones too: no function of a row
+ *            (engine.c refuses)
  *   TABLE    divided by table[i]
  * Source     rope_scaling of Hugging Face config.json (Llama 3.1 for LLAMA3); rope_freqs.weight of GGUF
  *            for TABLE.

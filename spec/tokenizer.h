@@ -18,7 +18,7 @@
  * Time      n log n in any text under the patterns of known models. A foreign pattern that
  *           backtracks past a limit, which is for the whole text and grows with it, is an error and
  *           not a hang; one that looks ahead over the text from every place of it takes n squared. Ids
- *           chosen so that the merges crowd one place of their table are refused.
+ *           or spellings chosen so that they crowd one place of a table are refused.
  * Memory    a tokenizer owns its tables; ls_ids and ls_text belong to the caller, who frees them.
  * Threads   a tokenizer is read-only after open: any number of threads may use one. */
 #ifndef LS_TOKENIZER_H
@@ -52,8 +52,8 @@ enum {                          /* flags of encode */
 };
 
 /* A text in parts: `plain` ones are a person's words, in which special tokens are plain text: neither
- * their spelling nor merges make one, also with what stands around them. Added tokens that the file does
- * not call special are read there as anywhere. */
+ * their spelling nor merges make one, also with what stands around them. Added tokens that the file
+ * does not call special are read there as anywhere. */
 typedef struct ls_encode_part {
     const char *s;
     size_t n;

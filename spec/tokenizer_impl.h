@@ -21,7 +21,7 @@
 #define LS_TOK_ADDED_BYTES_MAX 1024
 #define LS_TOK_SCORED_BYTES_MAX 256 /* a token that merges are found for by trying all splits */
 #define LS_TOK_REPLACE_BYTES_MAX 64 /* of what a normalizer or decoder looks for and puts in */
-#define LS_TOK_PROBES_MAX 2048      /* for a merge; half a million honest ones need 40 */
+#define LS_TOK_PROBES_MAX 2048 /* for a merge or a spelling; half a million honest ones need 40 */
 #define LS_TOK_TEMPLATE_MAX 16
 #define LS_TOK_SPLITS_MAX 16
 #define LS_TOK_STEPS_MAX 8 /* of the normalizer, and of the decoder */

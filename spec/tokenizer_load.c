@@ -46,24 +46,28 @@ static uint64_t hash(const char *data, size_t n) {
     return h ^ h >> 32;
 }
 
-/* The slot that holds the spelling, or the empty one where it belongs. */
-static size_t find_slot(const ls_tokenizer *tok, const char *s, size_t n, uint32_t *tag) {
+/* The slot that holds the spelling, or the empty one where it belongs; NULL: neither is near
+ * enough, for the file's spellings were chosen to make searches long. */
+static ls_tok_slot *find_slot(const ls_tokenizer *tok, const char *s, size_t n, uint32_t *tag) {
     const uint64_t h = hash(s, n);
     size_t mask = tok->n_slots - 1, i = (size_t)h & mask;
     *tag = (uint32_t)(h >> 32);
-    for (; tok->slot[i].next_id; i = (i + 1) & mask) {
+    for (size_t probe = 0; probe < LS_TOK_PROBES_MAX; probe++, i = (i + 1) & mask) {
+        if (!tok->slot[i].next_id)
+            return &tok->slot[i];
         if (tok->slot[i].tag != *tag)
             continue;
         const ls_tok_entry *e = &tok->token[tok->slot[i].next_id - 1];
         if (e->spell_n == n && memcmp(tok->spell + e->spell_at, s, n) == 0)
-            break;
+            return &tok->slot[i];
     }
-    return i;
+    return NULL;
 }
 
 int32_t ls_tok_lookup(const ls_tokenizer *tok, const char *spelling, size_t n) {
     uint32_t tag;
-    return (int32_t)tok->slot[find_slot(tok, spelling, n, &tag)].next_id - 1;
+    const ls_tok_slot *slot = find_slot(tok, spelling, n, &tag);
+    return slot ? (int32_t)slot->next_id - 1 : -1; /* loading let none lie further off */
 }
 
 /* Appends what the token stands for: bytes when every character is a byte letter, else itself
@@ -110,8 +114,13 @@ static ls_status set_token(ls_tokenizer *tok, const ls_json_at *at, int32_t id, 
     if (tok->byte_level)
         put_bytes(tok, e, bytes);
     uint32_t tag;
-    const size_t at_slot = find_slot(tok, s, n, &tag);
-    tok->slot[at_slot] = (ls_tok_slot){(uint32_t)id + 1, tag};
+    ls_tok_slot *slot = find_slot(tok, s, n, &tag);
+    if (!slot)
+        return ls_json_fail(at, err,
+                            "the tokens' spellings crowd one place of a table, as only spellings "
+                            "that were chosen for it do; a vocabulary that is made to be slow is "
+                            "refused");
+    *slot = (ls_tok_slot){(uint32_t)id + 1, tag};
     tok->n_tokens++;
     return LS_OK;
 }

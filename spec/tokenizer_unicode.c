@@ -84,8 +84,9 @@ static ls_status normalize(const uint8_t *s, size_t n, bool compat, ls_text *out
     return st;
 }
 
-/* Is this character the same in normal form C (or KC) whatever stands before it? Answers no for some that
- * are (they cost time, not correctness): only blocks without composing vowels or Hangul letters. */
+/* Is this character the same in normal form C (or KC) whatever stands before it? Answers no for
+ * some that are (they cost time, not correctness): only blocks without composing vowels or Hangul
+ * letters. */
 static bool stays(uint32_t c, bool compat) {
     if (c < (compat ? 0x80 : 0x300))
         return true;

@@ -64,12 +64,20 @@ ls_backend *rig_backend_on(rig_device d, ls_cpu_options cpu) {
     exit(SKIPPED);
 }
 
+static bool is_set(const char *name) {
+    const char *s = getenv(name);
+    return s && *s && strcmp(s, "0") != 0;
+}
+
 /* Instrumented code is some twenty times slower. */
 bool rig_thin(void) {
 #ifdef __SANITIZE_ADDRESS__
     return true;
 #else
-    const char *s = getenv("LS_TEST_THIN");
-    return s && *s && strcmp(s, "0") != 0;
+    return is_set("LS_TEST_THIN");
 #endif
+}
+
+bool rig_eager(void) {
+    return is_set("LS_TEST_EAGER");
 }

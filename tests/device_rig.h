@@ -1,6 +1,9 @@
-/* device_rig.h - which device the tests run on, from the environment, the same for kernel and spec tests.
+/* device_rig.h - which device the tests run on, from the environment, the same for kernel and spec
+ * tests.
  *   LS_TEST_DEVICE   cpu (default), cuda (profile ieee: the bits of the CPU) or cuda-mma
  *   LS_TEST_THIN     set: grids are thinned, the cases stay (instrumented builds always are)
+ *   LS_TEST_EAGER    set: engines of rig.h launch every pass anew, where a tool cannot look into
+ *                    recorded launches
  * Errors      a device that is not there ends the program with status 77, which CTest shows as
  *             skipped; an unknown name ends it with status 2. */
 #ifndef LS_TEST_DEVICE_RIG_H
@@ -30,5 +33,6 @@ void rig_device_need(rig_device d);
 
 bool rig_thin(void);
 #define LS_THIN (rig_thin() ? 1 : 0)
+bool rig_eager(void);
 
 #endif

@@ -125,6 +125,7 @@ static ls_mat mat(stage *s, ls_mat w) {
     }
     assert_true(s->n_mat < LS_LINEARS);
     must(s->be->mat(s->be, &w, &s->mat[s->n_mat], &err), &err);
+    must(s->be->weights_done(s->be, &err), &err);
     return s->mat[s->n_mat++];
 }
 

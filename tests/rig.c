@@ -18,6 +18,7 @@ void ls_rig_open_on(ls_rig *r, rig_device where, const char *dir, ls_cpu_options
     ls_err err;
     memset(r, 0, sizeof *r);
     options.poison = 1;
+    options.eager = options.eager || rig_eager();
     r->be = rig_backend_on(where, cpu);
     OK(ls_model_open(dir, (ls_model_options){.partial_bytes = true}, &r->model, &err), &err);
     OK(ls_engine_create(r->model, r->be, options, &r->engine, &err), &err);

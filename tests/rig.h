@@ -29,7 +29,8 @@ typedef struct ls_rig {
 
 /* A backend of the device under test (device_rig.h); `cpu` says how on the CPU. */
 ls_backend *rig_backend(ls_cpu_options cpu);
-/* On the device under test. Engines of a rig poison what they drop: options.poison is set here. */
+/* On the device under test. Engines of a rig poison what they drop: options.poison is set here, and
+ * options.eager where the environment asks for it. */
 void ls_rig_open(ls_rig *r, const char *dir, ls_cpu_options cpu, ls_engine_options options);
 void ls_rig_open_on(ls_rig *r, rig_device where, const char *dir, ls_cpu_options cpu,
                     ls_engine_options options);

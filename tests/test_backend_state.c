@@ -1,5 +1,5 @@
-/* The parts of a CPU backend that compute nothing: kept failures, lent weights, stamps, the plain
- * read, attention by halves, linears together. */
+/* The parts of a CPU backend that compute nothing: kept failures, copies, lent weights, stamps, the
+ * plain read, attention by halves, linears together. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,6 +7,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "host_copy.h"
 #include "kernel_rig.h"
 
 static ls_backend *be;
@@ -16,15 +17,16 @@ static void refuse(int32_t dim) {
     be->silu_mul(be, &(ls_silu_mul_args){&x, &x, &x, 1, dim});
 }
 
-/* The first failure comes once, from whichever of the three is asked first. */
+/* The first failure comes once, from whichever of the four is asked first. */
 static void failures(void **state) {
     (void)state;
     ls_err err;
     int32_t from = 3, to = 0;
-    for (int who = 0; who < 3; who++) {
+    for (int who = 0; who < 4; who++) {
         refuse(-1), refuse(-2);
         ls_status got = who == 0   ? be->sync(be, &err)
                         : who == 1 ? be->status(be, &err)
+                        : who == 2 ? be->weights_done(be, &err)
                                    : be->download(be, &to, &from, sizeof to, &err);
         assert_int_equal(got, LS_ERR_SHAPE);
         assert_non_null(strstr(err.msg, "-1"));
@@ -33,6 +35,24 @@ static void failures(void **state) {
         assert_int_equal(be->download(be, &to, &from, sizeof to, &err), LS_OK);
         assert_int_equal(to, 3);
     }
+}
+
+/* Around the ends of pieces, at any alignment, with the bytes behind left alone. */
+static void copies(void **state) {
+    (void)state;
+    static const size_t bytes[] = {0, 1, 63, 524287, 524288, 524289, 1048577, 5000003};
+    enum { MOST = 5000003 + 16, GUARD = 8 };
+    unsigned char *src = kr_alloc(MOST), *dst = kr_alloc(MOST);
+    for (size_t i = 0; i < MOST; i++)
+        src[i] = (unsigned char)(i * 2654435761u >> 24);
+    for (size_t i = 0; i < sizeof bytes / sizeof *bytes; i++) {
+        memset(dst, 0xee, MOST);
+        ls_host_copy(dst + i, src + 7 - i, bytes[i]);
+        assert_memory_equal(dst + i, src + 7 - i, bytes[i]);
+        for (size_t k = 0; k < GUARD; k++)
+            assert_int_equal(dst[i + bytes[i] + k], 0xee);
+    }
+    free(src), free(dst);
 }
 
 static void lends(void **state) {
@@ -181,8 +201,9 @@ static int close_backend(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(failures), cmocka_unit_test(lends),
-                                       cmocka_unit_test(stamps),   cmocka_unit_test(reads),
-                                       cmocka_unit_test(halves),   cmocka_unit_test(together)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(failures), cmocka_unit_test(copies),
+                                       cmocka_unit_test(lends),    cmocka_unit_test(stamps),
+                                       cmocka_unit_test(reads),    cmocka_unit_test(halves),
+                                       cmocka_unit_test(together)};
     return cmocka_run_group_tests_name("backend_state", tests, open_backend, close_backend);
 }

@@ -64,6 +64,15 @@ run 0 bench prompt --target "${pair[0]}" "${bench[@]}" --tokens 96 --rows-a-pass
 [ "$(grep -c '^ieee ' "$tmp/out")" -eq 4 ] && ok || bad "two engines, two widths"
 run 0 bench price --target "${pair[0]}" "${bench[@]}" --against ieee --length 16 --rows 2 --prompts 2 --tokens 20
 [ "$(grep -c '^ieee .* 0 of 40 greedy tokens flipped' "$tmp/out")" -eq 2 ] && ok || bad "an exact engine flips"
+run 0 bench load --target "${pair[0]}" "${bench[@]}"
+says '^the first load: [0-9.]+ ms; memory then at most [0-9.]+ MB'
+says '^open +[0-9.]+ .* -  +[0-9.]+$'
+says '^read +[0-9.]+ .* [0-9.]+ +1\.000$'
+says '^engine +[0-9.]+ .* -  +[0-9.]+$'
+run 0 bench load "${bench[@]}" --json
+for words in '"part": "engine"' '"weight_bytes": [1-9]' '"peak_bytes": [1-9]' '"first_us": ' '"gb_per_s": '; do
+    says "$words"
+done
 ls -A "$tmp" | grep -q lockstep-bench && bad "bench left a folder behind" || ok
 
 refuse 'profile ieee only' bench price --target "${pair[0]}"
@@ -73,6 +82,8 @@ refuse 'name a draft model' bench round --target "${pair[0]}"
 refuse 'several rules' bench decode --target "${pair[0]}" --chunk splits:1 --chunk splits:2
 refuse '--length' bench decode --target "${pair[0]}" --length 16,x
 refuse '--rows-a-pass' bench prompt --target "${pair[0]}" --rows-a-pass 5000
+refuse 'lockstep synth' bench load --shape tiny
+refuse 'not a folder' bench load --target "$tmp/nothing" --quiet
 refuse 'too few' bench round --target "${pair[0]}" --draft "${pair[1]}" --quiet --length 16 --tokens 4
 
 # the screen of the GPU measurement

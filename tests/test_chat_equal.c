@@ -1,5 +1,5 @@
-/* A user's turn is what Jinja makes of the model's template, as text and as ids; a person's words are no
- * special tokens; a template that is not known is refused. */
+/* A user's turn is what Jinja makes of the model's template, as text and as ids; a person's words
+ * are no special tokens; a template that is not known is refused. */
 #include "tokenizer_rig.h"
 
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* What the CUDA backend refuses: a device that is not there, more memory than there is, host traffic
  * while launches are recorded. One clear line each, and the backend lives on. Without a GPU: the line
- * that says so. */
+ * that says so. And uploads to a device that lags behind. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -167,11 +167,47 @@ static void too_many_chunks(void **state) {
     ls_backend_destroy(be);
 }
 
+/* An upload has read its source when it returns, though the device is still busy with what came
+ * before: the source may be overwritten then. */
+static void uploads(void **state) {
+    (void)state;
+    if (!there())
+        skip();
+    enum { LAG = 4000, STEP = 977 };
+    static const size_t bytes[] = {65536,    65537,    1000001,  8388607,  8388608, 8388609,
+                                   33554432, 33554433, 67108863, 16777217, 5000000, 41943041};
+    enum { N = sizeof bytes / sizeof *bytes };
+    ls_backend *be = open_gpu();
+    ls_err err = {0};
+    const size_t most = 67108864, room = most + N * STEP;
+    unsigned char *host = kr_alloc(room), *want = kr_alloc(room), *back = kr_alloc(most);
+    char *busy = kr_dev(be, NULL, most), *dev[N];
+    for (size_t k = 0; k < room; k++)
+        want[k] = (unsigned char)(k * 2654435761u >> 24);
+    memcpy(host, want, room);
+    for (size_t i = 0; i < N; i++)
+        dev[i] = kr_dev(be, NULL, bytes[i]);
+    for (int k = 0; k < LAG; k++)
+        assert_int_equal(be->copy(be, busy, busy + most / 2, most / 2, &err), LS_OK);
+    for (size_t i = 0; i < N; i++)
+        kr_up(be, dev[i], host + i * STEP, bytes[i]);
+    memset(host, 0, room);
+    for (size_t i = 0; i < N; i++) {
+        kr_down(be, back, dev[i], bytes[i]);
+        if (memcmp(back, want + i * STEP, bytes[i]) != 0)
+            fail_msg("upload %zu of %zu bytes came out wrong", i, bytes[i]);
+        kr_free(be, dev[i]);
+    }
+    kr_free(be, busy);
+    free(host), free(want), free(back);
+    ls_backend_destroy(be);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_such_device), cmocka_unit_test(no_such_profile),
+        cmocka_unit_test(no_such_device),  cmocka_unit_test(no_such_profile),
         cmocka_unit_test(too_much_memory), cmocka_unit_test(recording),
-        cmocka_unit_test(too_many_chunks)};
+        cmocka_unit_test(too_many_chunks), cmocka_unit_test(uploads)};
     if (rig_on_gpu()) /* asked for by name */
         rig_device_need(rig_device_chosen());
     return cmocka_run_group_tests_name("cuda_err", tests, NULL, NULL);

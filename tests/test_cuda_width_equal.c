@@ -1,7 +1,8 @@
 /* A row on the GPU gives its bits whatever rides along: passes of 1 to 64 rows, prompts in any
  * chunks, trees, rows of several sequences at once; profile ieee, or mma (LS_TEST_DEVICE). Weights of
  * each type, shapes that fit the tensor cores' tiles and shapes that do not. The reference is decode,
- * one row a pass. Skipped where there is no GPU. */
+ * one row a pass. Thin, for tools that make a launch some hundred times as long: one layer, short
+ * texts, few widths. Skipped where there is no GPU. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +10,7 @@
 #include "make_model.h"
 #include "rig.h"
 
-enum { SEQS = 3, N_PROMPT = 20, N_NEW = 80, LEN = N_PROMPT + N_NEW, MOST = 64 };
+enum { SEQS = 3, N_PROMPT = 20, N_NEW = 80, N_NEW_THIN = 24, MOST = 64 };
 
 typedef struct bench {
     char *dir;
@@ -24,6 +25,13 @@ static rig_device where(void) {
     return rig_on_gpu() ? rig_device_chosen() : RIG_CUDA;
 }
 
+static int32_t n_seqs(void) {
+    return LS_THIN ? 2 : SEQS;
+}
+static int32_t n_new(void) {
+    return LS_THIN ? N_NEW_THIN : N_NEW;
+}
+
 static int32_t below(bench *b, int32_t n) {
     b->random = b->random * 1664525u + 1013904223u;
     return (int32_t)((b->random >> 16) % (uint32_t)n);
@@ -31,23 +39,25 @@ static int32_t below(bench *b, int32_t n) {
 
 static void bench_open(bench *b, const ls_test_shape *shape, ls_engine_options o) {
     ls_err err;
-    *b = (bench){.dir = ls_test_model_make(shape), .random = 5};
+    ls_test_shape made = *shape;
+    made.n_layers = LS_THIN ? 1 : made.n_layers;
+    *b = (bench){.dir = ls_test_model_make(&made), .random = 5};
     o.max_seqs = SEQS, o.max_rows = o.max_want = MOST;
     ls_rig_open_on(&b->r, where(), b->dir, (ls_cpu_options){0}, o);
     b->row = malloc((size_t)shape->n_vocab * sizeof *b->row);
     assert_non_null(b->row);
-    for (int32_t s = 0; s < SEQS; s++) {
+    for (int32_t s = 0; s < n_seqs(); s++) {
         int32_t prompt[N_PROMPT];
         for (int32_t i = 0; i < N_PROMPT; i++)
             prompt[i] = below(b, 256);
-        ls_greedy_run(&b->r, prompt, N_PROMPT, N_NEW, &b->ref[s]);
+        ls_greedy_run(&b->r, prompt, N_PROMPT, n_new(), &b->ref[s]);
     }
-    for (int32_t s = 0; s < SEQS; s++)
+    for (int32_t s = 0; s < n_seqs(); s++)
         OK(ls_kv_open(ls_engine_kv(b->r.engine), &b->seq[s], &err), &err);
 }
 
 static void bench_close(bench *b) {
-    for (int32_t s = 0; s < SEQS; s++)
+    for (int32_t s = 0; s < n_seqs(); s++)
         ls_greedy_free(&b->ref[s]);
     free(b->row);
     ls_rig_close(&b->r);
@@ -69,10 +79,12 @@ static void rewind_to(bench *b, int32_t s, int32_t n) {
 }
 
 static void widths(bench *b) {
+    static const int32_t few[] = {1, 2, 8, 17};
     ls_err err;
     const int32_t pos = N_PROMPT - 1;
     OK(ls_prefill(b->r.engine, b->seq[0], b->ref[0].token, pos, 0, &err), &err);
-    for (int32_t m = 1; m <= MOST; m += LS_THIN ? 21 : 1) {
+    for (int32_t w = 0; w < (LS_THIN ? 4 : MOST); w++) {
+        const int32_t m = LS_THIN ? few[w] : w + 1;
         ls_row rows[MOST];
         for (int32_t i = 0; i < m; i++)
             rows[i] = ls_row_chain(b->seq[0], b->ref[0].token[pos + i], pos + i, true);
@@ -87,8 +99,8 @@ static void widths(bench *b) {
 static void chunks(bench *b) {
     static const int32_t sizes[] = {1, 2, 7, 8, 9, 16, 17, 33, 63, 64};
     ls_err err;
-    const int32_t pos = LEN - 10;
-    for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k += LS_THIN ? 4 : 1) {
+    const int32_t pos = N_PROMPT + n_new() - 10;
+    for (size_t k = LS_THIN ? 2 : 0; k < sizeof sizes / sizeof *sizes; k += LS_THIN ? 4 : 1) {
         for (int32_t at = 0; at < pos; at += sizes[k]) {
             const int32_t n = sizes[k] < pos - at ? sizes[k] : pos - at;
             OK(ls_prefill(b->r.engine, b->seq[0], b->ref[0].token + at, n, at, &err), &err);
@@ -108,7 +120,7 @@ static void trees(bench *b) {
     static int32_t anc[NODES][NODES];
     OK(ls_prefill(b->r.engine, b->seq[0], b->ref[0].token, pos, 0, &err), &err);
     for (int32_t turn = 0; turn < (LS_THIN ? 1 : 12); turn++) {
-        const int32_t n = 2 + below(b, NODES - 1);
+        const int32_t n = 2 + below(b, LS_THIN ? 11 : NODES - 1);
         int32_t depth[NODES];
         ls_row rows[NODES];
         for (int32_t i = 0; i < n; i++) {
@@ -130,14 +142,15 @@ static void trees(bench *b) {
     rewind_to(b, 0, 0);
 }
 
-/* Rows of three sequences in one pass, some wanted, at other lengths in each. */
+/* Rows of several sequences in one pass, some wanted, at other lengths in each. */
 static void batches(bench *b) {
     ls_err err;
     for (int32_t turn = 0; turn < (LS_THIN ? 2 : 25); turn++) {
         ls_row rows[MOST];
         int32_t n = 0, n_want = 0, from[MOST], at[MOST];
-        for (int32_t s = 0; s < SEQS; s++) {
-            const int32_t pos = N_PROMPT - 1 + below(b, 40), m = 1 + below(b, 20);
+        for (int32_t s = 0; s < n_seqs(); s++) {
+            const int32_t pos = N_PROMPT - 1 + below(b, LS_THIN ? 8 : 40);
+            const int32_t m = 1 + below(b, LS_THIN ? 8 : 20);
             OK(ls_prefill(b->r.engine, b->seq[s], b->ref[s].token, pos, 0, &err), &err);
             for (int32_t i = 0; i < m; i++, n++) {
                 const bool want = below(b, 3) != 0;
@@ -149,7 +162,7 @@ static void batches(bench *b) {
         OK(ls_pass(b->r.engine, rows, n, &err), &err);
         for (int32_t i = 0; i < n_want; i++)
             assert_row(b, i, from[i], at[i], "batch");
-        for (int32_t s = 0; s < SEQS; s++)
+        for (int32_t s = 0; s < n_seqs(); s++)
             rewind_to(b, s, 0);
     }
 }

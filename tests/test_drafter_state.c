@@ -1,5 +1,5 @@
-/* Drafters. Prompt look-up: tests/cases/numeric/ngram.json (C019), random histories against a plain search,
- * and a long history of one token. */
+/* Drafters. Prompt look-up: tests/cases/numeric/ngram.json (C019), random histories against a plain
+ * search, and a long history of one token. */
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,7 +45,8 @@ static void test_cases(void **state) {
     json_decref(all);
 }
 
-/* For every (history, n_max): the longest suffix that occurs earlier, its latest place, what follows. */
+/* For every (history, n_max): the longest suffix that occurs earlier, its latest place, what
+ * follows. */
 static void test_random_histories(void **state) {
     (void)state;
     uint32_t seed = 3;

@@ -44,7 +44,8 @@ static ls_gguf_made made(const json_t *doc, int space_prefix, int bos, int eos) 
     return m;
 }
 
-/* control: "<start_of_turn>" and its end, which are the user's own to sentencepiece, as converters enter it. */
+/* control: "<start_of_turn>" and its end, which are the user's own to sentencepiece, as converters
+ * enter it. */
 static ls_tokenizer *opened(const char *name, int space_prefix, uint32_t bos_id, bool control) {
     char file[64];
     snprintf(file, sizeof file, "fixtures/tokenizers/%s-sp.json", name);

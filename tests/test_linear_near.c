@@ -78,6 +78,7 @@ static void normed_against_double(void **state) {
             ls_err err;
             ls_linear_args a = {.x = normed, .y = y_d, .n_rows = R};
             assert_int_equal(be->mat(be, &host, &a.w, &err), LS_OK);
+            assert_int_equal(be->weights_done(be, &err), LS_OK);
             const ls_rmsnorm_args norm = {
                 .x = x_d, .w = w_d, .y = normed, .eps = 1e-5f, .n_rows = R, .dim = K};
             be->norm_linears(be, &norm, &a, 1);

@@ -1,5 +1,5 @@
-/* N-EXP, N-LOG and N-GELU against libm in double, over a dense sweep of the floats: every sixteenth of all
- * bit patterns, with a phase that moves, and every float of the ranges that matter most. */
+/* N-EXP, N-LOG and N-GELU against libm in double, over a dense sweep of the floats: every sixteenth
+ * of all bit patterns, with a phase that moves, and every float of the ranges that matter most. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

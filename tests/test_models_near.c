@@ -1,7 +1,7 @@
 /* A real model against the reference implementations: test_models_near NAME, with what
- * tests/fixtures/make_models.py says of the file that scripts/fetch_models.sh gets. Prompts are cut into
- * the same ids, logits are within the bound of float32, greedy tokens are the same. Skipped (exit 77) where the file
- * is not there, or is of a family or tokenizer that is not built. */
+ * tests/fixtures/make_models.py says of the file that scripts/fetch_models.sh gets. Prompts are cut
+ * into the same ids, logits are within the bound of float32, greedy tokens are the same. Skipped
+ * (exit 77) where the file is not there, or is of a family or tokenizer that is not built. */
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>

@@ -36,6 +36,7 @@ static ls_mat mat(ls_backend *be, int n_out, int n_in, ls_dtype t, uint32_t seed
     const ls_mat host = {kr_weights((size_t)n_out * (size_t)n_in, t, seed, 0.4f), t, n_out, n_in};
     ls_mat dev;
     assert_int_equal(be->mat(be, &host, &dev, &err), LS_OK);
+    assert_int_equal(be->weights_done(be, &err), LS_OK);
     if (dev.data != host.data) /* the CPU lends it back */
         free((void *)(uintptr_t)host.data);
     return dev;

@@ -525,8 +525,8 @@ static void test_catastrophe(void **state) {
     ls_tokenizer_destroy(tok);
 }
 
-/* Each search, or each place of one search, takes millions of steps and comes to an end: the limit is for
- * all of them. */
+/* Each search, or each place of one search, takes millions of steps and comes to an end: the limit
+ * is for all of them. */
 static void test_many_searches(void **state) {
     (void)state;
     static const char *const patterns[] = {"(?:(?:a|a){22}c|a)", "(?:(?:a|a){21}\u00d1a)"};
@@ -686,6 +686,55 @@ static void test_crowded_merges(void **state) {
     json_decref(doc);
 }
 
+/* The hash of eight bytes as the loader takes it, to choose spellings by. */
+static uint64_t hash_of_8(const char *s) {
+    uint64_t h = 0x9E3779B97F4A7C15u ^ 8, v = 0;
+    for (int i = 7; i >= 0; i--)
+        v = v << 8 | (uint8_t)s[i];
+    h = (h ^ v) * 0xD6E8FEB86659FD93u;
+    h ^= h >> 32;
+    h ^= h >> 32;
+    h *= 0xD6E8FEB86659FD93u;
+    return h ^ h >> 32;
+}
+
+/* Spellings chosen to begin their search in one slot of the table: each would be compared with all.
+ * As many that were not chosen load. */
+static void test_crowded_spellings(void **state) {
+    (void)state;
+    enum { TOKENS = 3000, MASK = 8191 }; /* the slots of so many and the file's own, less one */
+    for (int chosen = 0; chosen < 2; chosen++) {
+        size_t n = 0;
+        char *path = ls_test_path("cases/tok/merges_as_strings.json"),
+             *text = ls_test_read(path, &n);
+        json_t *doc = json_loads(text, 0, NULL);
+        json_t *vocab = json_object_get(json_object_get(doc, "model"), "vocab");
+        free(text);
+        free(path);
+        assert_true(json_object_size(vocab) + TOKENS < MASK / 2);
+        json_int_t id = 1000;
+        for (uint64_t i = 0; id < 1000 + TOKENS; i++) {
+            char name[9];
+            for (int k = 0; k < 8; k++)
+                name[k] = (char)('a' + (i >> 4 * k & 15));
+            name[8] = 0;
+            if (!chosen || (hash_of_8(name) & MASK) == 77)
+                json_object_set_new(vocab, name, json_integer(id++));
+        }
+        text = json_dumps(doc, 0);
+        ls_tokenizer *tok = NULL;
+        ls_err err = {0};
+        assert_int_equal(parse(text, strlen(text), "t.json", &tok, &err),
+                         chosen ? LS_ERR_INPUT : LS_OK);
+        if (chosen)
+            ls_assert_message(&err, "t.json: model.vocab.", "spellings", "made to be slow", NULL);
+        else
+            ls_tokenizer_destroy(tok);
+        free(text);
+        json_decref(doc);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest all[] = {
         cmocka_unit_test(test_verdicts),       cmocka_unit_test(test_either),
@@ -693,7 +742,8 @@ int main(void) {
         cmocka_unit_test(test_growth),         cmocka_unit_test(test_accepted),
         cmocka_unit_test(test_patterns),       cmocka_unit_test(test_catastrophe),
         cmocka_unit_test(test_many_searches),  cmocka_unit_test(test_every_cut),
-        cmocka_unit_test(test_crowded_merges), cmocka_unit_test(test_every_byte),
-        cmocka_unit_test(test_open),           cmocka_unit_test(test_bad_ids)};
+        cmocka_unit_test(test_crowded_merges), cmocka_unit_test(test_crowded_spellings),
+        cmocka_unit_test(test_every_byte),     cmocka_unit_test(test_open),
+        cmocka_unit_test(test_bad_ids)};
     return cmocka_run_group_tests(all, begin, NULL);
 }

@@ -1,4 +1,5 @@
-/* The tokenizer's answers: the carried cases, the reference's golden ids, and questions about tokens. */
+/* The tokenizer's answers: the carried cases, the reference's golden ids, and questions about
+ * tokens. */
 #include "tokenizer_rig.h"
 
 #include <stdlib.h>

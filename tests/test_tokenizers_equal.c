@@ -52,8 +52,8 @@ static size_t by_definition(const uint16_t *rank, const int32_t *into, size_t si
     }
 }
 
-/* Merges in an order that no training makes: what comes out of turn is still taken in turn, in words long
- * enough for every way of keeping candidates. */
+/* Merges in an order that no training makes: what comes out of turn is still taken in turn, in
+ * words long enough for every way of keeping candidates. */
 static void test_any_order(void **state) {
     (void)state;
     uint32_t rng = 11;

@@ -41,13 +41,14 @@ copy_tree() {
 
 # ---- on a GPU ---------------------------------------------------------------------------------------
 
-# What a GPU is asked to catch: the faults of the split and of the locator, the barriers, and rows
-# that a rewind should have dropped.
+# What a GPU is asked to catch: the faults of the split and of the locator, the barriers, rows that
+# blocks share, uploads, and rows that a rewind should have dropped.
 gpu_names=(merge_drops_l_weight chunk_misses_last_key merge_first_max merge_no_rescale
     piece_no_rescale gpu_garbage_in_empty_slot gpu_barrier_scores gpu_barrier_softmax
     gpu_barrier_merge gpu_barrier_stats gpu_packed_butterfly gpu_mma_total_misses_range
-    gpu_mma_left_row_of_before gpu_mma_squares_unweighted
-    gpu_mma_scratch_freed_at_once no_rewind)
+    gpu_mma_left_row_of_before gpu_mma_squares_unweighted gpu_mma_scratch_freed_at_once
+    gpu_norm_shared_in_place gpu_norm_add_forgotten gpu_norm_add_of_row_0 gpu_upload_buffer_reused
+    no_rewind)
 
 build_or_stop() { # name target
     ninja -C "$gpu" "$2" >"$scratch/build.log" 2>&1 && return
