@@ -14,6 +14,7 @@
 
 #include "shape.h"
 #include "status.h"
+#include "tile_limits.h"
 
 /* ---- linear (N-LIN) -------------------------------------------------------------------------- */
 
@@ -186,6 +187,18 @@ typedef struct ls_warp {
 } ls_warp;
 #define LS_TEMPERATURE_MIN 1e-4f
 
+LS_SHARED_FN int ls_warp_greedy(const ls_warp *w) {
+    return !(w->temperature >= LS_TEMPERATURE_MIN); /* a NaN, too */
+}
+/* The filters that a row of n_vocab logits gets. */
+enum { LS_FILTER_TOP_K = 1, LS_FILTER_TOP_P = 2, LS_FILTER_MIN_P = 4 };
+LS_SHARED_FN int ls_warp_filters(const ls_warp *w, int32_t n_vocab) {
+    if (ls_warp_greedy(w))
+        return 0;
+    return (w->top_k > 0 && w->top_k < n_vocab ? LS_FILTER_TOP_K : 0) |
+           (w->top_p < 1.0f ? LS_FILTER_TOP_P : 0) | (w->min_p > 0.0f ? LS_FILTER_MIN_P : 0);
+}
+
 /* The counter a row's random numbers come from: Philox4x32-10 with key (seed), counter
  * (token / 4, position, sequence, purpose << 24 | salt). See draw.h. */
 typedef struct ls_draw {
@@ -227,7 +240,15 @@ typedef struct ls_stats_args {
     int32_t n_top;       /* 0..LS_TOP_MAX */
     ls_row_stats *stats; /* [R] */
     int32_t n_rows;
+    int32_t
+        without; /* filters (LS_FILTER_) that no row's warp asks for: steps saved; 0: not known */
+    void *part;  /* [R, ls_stats_part_bytes] scratch of a GPU; a CPU needs none */
 } ls_stats_args;
+
+/* Scratch of a row whose segments are shared by blocks. */
+LS_SHARED_FN size_t ls_stats_part_bytes(int32_t n_vocab) {
+    return 256 + (size_t)(n_vocab / LS_SEGMENT + 1) * LS_STAT_PART;
+}
 
 /* prob[r, i] = warped probability of token i, from the row's statistics (0 past n_vocab). */
 typedef struct ls_probs_args {
@@ -308,6 +329,7 @@ typedef struct ls_accept_args {
     int32_t ld_logits, ld_draft, n_vocab, n;
     uint64_t seed; /* of the draws: position + i is the place of draft i */
     uint32_t sequence, position;
+    void *part; /* [ls_stats_part_bytes] scratch of a GPU; REJECTION only */
 } ls_accept_args;
 
 /* ---- the device ------------------------------------------------------------------------------ */

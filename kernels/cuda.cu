@@ -351,6 +351,7 @@ ls_status ls_cuda_create(ls_cuda_options options, ls_backend **out, ls_err *err)
     ls_cuda_memory_install(cuda);
     ls_cuda_rows_install(cuda);
     ls_cuda_bodies_install(cuda);
+    ls_cuda_stats_install(cuda);
     ls_cuda_linear_install(cuda);
     ls_cuda_read_install(cuda);
     ls_status status = open_device(cuda, err);

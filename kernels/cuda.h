@@ -3,8 +3,8 @@
  *             cuda_memory.cu   device memory, uploads, downloads
  *             cuda_rows.cu     bodies whose warps do not wait for each other: a row in many blocks
  *             cuda_bodies.cu   bodies whose warps meet in a block: norms (few rows are shared by
- *                              blocks), attention, statistics, verdicts
- *             cuda_cluster.cu  statistics again, a row over several blocks
+ *                              blocks), attention
+ *             cuda_stats.cu    statistics, draws, verdicts: launches whose blocks share rows of logits
  *             cuda_linear.cu   the linear of profile ieee (packed: cuda_linear_packed.h)
  *             cuda_read.cu     the plain read
  *             cuda_none.c      ls_cuda_create of a build without CUDA
@@ -105,26 +105,28 @@ ls_status cuda_take_error(cuda_backend *cuda, ls_err *err);
  * still runs, and every kernel so launched calls cuda_wait_ahead in all threads, before it reads or
  * writes anything but its arguments and weights, which no launch writes. What comes behind waits
  * for it in turn, so all before it has ended too.
- * Tables      embed, the first launch of a pass, lets what is behind it begin only once all before it
- *             has ended (cuda_wait_first): so the tables of a pass (tokens, positions, lengths, where
- *             keys lie), which no launch of the pass writes, may be read before the wait as well. */
+ * Tables      embed, the first launch of a pass, lets none begin before it has waited
+ *             (cuda_wait_first): so the tables of a pass (tokens, positions, lengths, where keys lie),
+ *             which no launch of the pass writes, and what older passes wrote may be read before the
+ *             wait as well, from the second cache (the first may hold what was there before). */
 #ifdef __CUDACC__
-static __device__ __forceinline__ void cuda_wait_ahead(void) {
+static __device__ __forceinline__ void cuda_let_behind(void) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+static __device__ __forceinline__ void cuda_wait(void) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
+}
+static __device__ __forceinline__ void cuda_wait_ahead(void) {
+    cuda_let_behind();
+    cuda_wait();
 }
 static __device__ __forceinline__ void cuda_wait_first(void) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
-}
-/* Before the wait: brings what translates an address, and its line in the second cache, while the
- * launch ahead still runs. What that launch writes there is seen all the same. */
-static __device__ __forceinline__ void cuda_touch(const void *p) {
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
+    cuda_wait();
+    cuda_let_behind();
 }
 /* For one thread of a block: row `row` has more chunks than its scratch holds. */
 static __device__ __forceinline__ void cuda_report_chunks(cuda_fault *fault, int32_t *claim,
@@ -182,15 +184,14 @@ ls_status ls_cuda_memory_create(cuda_backend *cuda, ls_err *err);
 void ls_cuda_memory_destroy(cuda_backend *cuda);
 void ls_cuda_rows_install(cuda_backend *cuda);
 void ls_cuda_bodies_install(cuda_backend *cuda);
+void ls_cuda_stats_install(cuda_backend *cuda);
 /* The small kernels of a pass ask for the split of memory that the kernels of profile mma have: a
  * multiprocessor drains to change it, and nothing begins early. */
 cudaError_t ls_cuda_rows_split(void);
-cudaError_t ls_cuda_bodies_split(void);
+cudaError_t ls_cuda_bodies_split(void); /* of cuda_bodies.cu and cuda_stats.cu */
+cudaError_t ls_cuda_stats_split(void);
 void ls_cuda_linear_install(cuda_backend *cuda);
 void ls_cuda_read_install(cuda_backend *cuda);
-/* Compute capability 9.0; arguments are checked, n_rows > 0. */
-void ls_cuda_stats_cluster(cuda_backend *cuda, const ls_stats_args *a);
-void ls_cuda_choose_cluster(cuda_backend *cuda, const ls_choose_args *a);
 /* Whether the build holds code for the device, and for which capability it was compiled. */
 cudaError_t ls_cuda_bodies_probe(int *code);
 

@@ -1,10 +1,7 @@
 /* cuda_bodies.cu - kernels and launchers of the bodies of one block: its warps meet in barriers and
  * share block memory. Grids and threads are no part of a result. */
-#include "accept.body.h"
 #include "attn.body.h"
-#include "draw.body.h"
 #include "norm.body.h"
-#include "stats.body.h"
 
 #include "cuda.h"
 
@@ -111,6 +108,7 @@ static __global__ void __launch_bounds__(ATTN_THREADS)
     ls_attn_chunk_kernel(const ls_attn_args arg) {
     __shared__ ls_attn_mem mem;
     ls_attn_args a = arg;
+    cuda_wait_ahead();
     a.kv_dtype = (ls_dtype)T;
     if (E)
         a.head_dim = E;
@@ -126,6 +124,7 @@ static __global__ void __launch_bounds__(MERGE_THREADS)
     ls_attn_merge_kernel(const ls_attn_args a, cuda_fault *fault, int32_t *claim) {
     __shared__ ls_merge_mem mem;
     __shared__ float states[MERGE_STAGED];
+    cuda_wait_ahead();
     const int r = (int)blockIdx.x / a.n_heads, h = (int)blockIdx.x % a.n_heads;
     const int keys = ls_window_len(a.window, a.length[r]);
     const int n = ls_chunk_count_of(a.rule, keys), size = n * (2 + a.head_dim);
@@ -165,13 +164,12 @@ static void ls_attn_cuda(ls_backend *be, const ls_attn_args *a) {
         return;
     if (a->only != 2 && a->max_chunks > 0) {
         const dim3 grid((unsigned)a->n_rows * (unsigned)a->max_chunks, (unsigned)a->n_kv);
-        attn_kernel_for(a)<<<grid, ATTN_THREADS, 0, cuda->stream>>>(*a);
-        cuda_launched(cuda, "attention");
+        LS_LAUNCH(cuda, "attention", attn_kernel_for(a), grid, ATTN_THREADS, *a);
     }
     if (a->only != 1) {
-        ls_attn_merge_kernel<<<(unsigned)a->n_rows *(unsigned)a->n_heads, ATTN_THREADS, 0,
-                               cuda->stream>>>(*a, cuda->fault, cuda->claim_d);
-        cuda_launched(cuda, "attention merge");
+        LS_LAUNCH(cuda, "attention merge", ls_attn_merge_kernel,
+                  dim3((unsigned)a->n_rows * (unsigned)a->n_heads), ATTN_THREADS, *a, cuda->fault,
+                  cuda->claim_d);
     }
 }
 
@@ -195,71 +193,20 @@ static void ls_attn_launch_cuda(ls_backend *be, const ls_attn_args *a, ls_launch
     out->shared_bytes = (int32_t)attr.sharedSizeBytes;
 }
 
-/* ---- statistics and draws -------------------------------------------------------------------- */
-
-#define STATS_THREADS 1024
-/* From here on a row is worth several blocks, where there are clusters. */
-#define CLUSTER_VOCAB 8192
-
-static __global__ void __launch_bounds__(STATS_THREADS) ls_stats_kernel(const ls_stats_args a) {
-    __shared__ ls_stats_mem mem;
-    ls_body_stats(&a, (int)blockIdx.x, &mem);
-}
-static void ls_stats_cuda(ls_backend *be, const ls_stats_args *a) {
-    LS_CUDA_BEGIN(be, ls_check_stats(a, &why_));
-    if (a->n_rows < 1)
-        return;
-    if (cuda->capability >= 90 && a->n_vocab >= CLUSTER_VOCAB) {
-        ls_cuda_stats_cluster(cuda, a);
-        return;
-    }
-    ls_stats_kernel<<<(unsigned)a->n_rows, threads_of(segments_of(a->n_vocab), STATS_THREADS), 0,
-                      cuda->stream>>>(*a);
-    cuda_launched(cuda, "statistics");
-}
-
-static __global__ void __launch_bounds__(STATS_THREADS) ls_choose_kernel(const ls_choose_args a) {
-    __shared__ ls_choose_mem mem;
-    ls_body_choose(&a, (int)blockIdx.x, &mem);
-}
-static void ls_choose_cuda(ls_backend *be, const ls_choose_args *a) {
-    LS_CUDA_BEGIN(be, ls_check_choose(a, &why_));
-    if (a->n_rows < 1)
-        return;
-    if (cuda->capability >= 90 && a->n_vocab >= CLUSTER_VOCAB) {
-        ls_cuda_choose_cluster(cuda, a);
-        return;
-    }
-    ls_choose_kernel<<<(unsigned)a->n_rows, threads_of(segments_of(a->n_vocab), STATS_THREADS), 0,
-                       cuda->stream>>>(*a);
-    cuda_launched(cuda, "choose");
-}
-
-static __global__ void __launch_bounds__(STATS_THREADS) ls_accept_kernel(const ls_accept_args a) {
-    __shared__ ls_accept_mem mem;
-    ls_body_accept(&a, &mem);
-}
-static void ls_accept_cuda(ls_backend *be, const ls_accept_args *a) {
-    LS_CUDA_BEGIN(be, ls_check_accept(a, &why_));
-    const int n_seg = a->kind == LS_ACCEPT_REJECTION ? segments_of(a->n_vocab) : 0;
-    const unsigned threads = n_seg ? threads_of(n_seg, STATS_THREADS) : 32;
-    ls_accept_kernel<<<1, threads, 0, cuda->stream>>>(*a);
-    cuda_launched(cuda, "accept");
-}
-
 /* ---- the table ------------------------------------------------------------------------------- */
 
 cudaError_t ls_cuda_bodies_probe(int *code) {
     cudaFuncAttributes attr;
-    const cudaError_t answer = cudaFuncGetAttributes(&attr, ls_stats_kernel);
+    const cudaError_t answer = cudaFuncGetAttributes(&attr, ls_rmsnorm_kernel);
     *code = answer == cudaSuccess ? attr.ptxVersion : 0;
     return answer;
 }
 
 cudaError_t ls_cuda_bodies_split(void) {
-    return cudaFuncSetAttribute((const void *)ls_rmsnorm_kernel,
-                                cudaFuncAttributePreferredSharedMemoryCarveout,
-                                cudaSharedmemCarveoutMaxShared);
+    const cudaError_t e = cudaFuncSetAttribute((const void *)ls_rmsnorm_kernel,
+                                               cudaFuncAttributePreferredSharedMemoryCarveout,
+                                               cudaSharedmemCarveoutMaxShared);
+    return e == cudaSuccess ? ls_cuda_stats_split() : e;
 }
 
 void ls_cuda_bodies_install(cuda_backend *cuda) {
@@ -267,7 +214,4 @@ void ls_cuda_bodies_install(cuda_backend *cuda) {
     be->rmsnorm = ls_rmsnorm_cuda;
     be->attn = ls_attn_cuda;
     be->attn_launch = ls_attn_launch_cuda;
-    be->stats = ls_stats_cuda;
-    be->choose = ls_choose_cuda;
-    be->accept = ls_accept_cuda;
 }

@@ -4,7 +4,9 @@
  * pairs of one key/value head; it walks items: an item is one chunk of one run of rows. Inside an
  * item key warp w takes the 16-key tiles w, w + 4, ... of the chunk, with its own ring of copies
  * and its own running maximum, sum and values; the C warps that share a ring differ in their
- * columns alone. At the end the 4 states of a column meet in shared memory, in warp order. */
+ * columns alone. At the end the 4 states of a column meet in shared memory, in warp order.
+ * Before the launch ahead has ended nothing is written, and only tables and keys of older passes are
+ * read (cuda.h, cuda_wait_first). */
 #include "cuda.h"
 #include "cuda_mma.h"
 #include "cuda_mma_attn.h"
@@ -24,19 +26,6 @@ typedef struct geometry {
     uint16_t *x16;       /* NULL, or the results rounded: [R, H E rounded up to 32] */
 } geometry;
 
-/* Before the launch ahead has ended nothing may be written, and of what is read only the tables of the
- * pass (cuda.h); the one behind may start at any time, since it waits likewise. Both are nothing in
- * launches without overlap. */
-DEV void wait_ahead() {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-DEV void let_behind() {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
-}
 DEV uint32_t shared_at(const void *p) {
     return (uint32_t)__cvta_generic_to_shared(p);
 }
@@ -58,28 +47,38 @@ template <int C> DEV void ring_sync(int key_warp) {
 }
 
 /* What a lane reads of the queries of the block's columns; zeros where there is none. */
-template <int EP, int C> struct queries { float4 x[(EP + 63) / 64]; };
+template <int EP> struct query_at { const float *x[(EP + 63) / 64]; };
+template <int EP> struct queries { float4 x[(EP + 63) / 64]; };
 template <int EP, int C>
-DEV queries<EP, C> read_queries(const ls_attn_args &a, const geometry &geo, int row0, int n,
-                                int head0, int n_heads) {
-    queries<EP, C> y;
+DEV query_at<EP> find_queries(const ls_attn_args &a, const geometry &geo, int row0, int n,
+                              int head0, int n_heads) {
+    query_at<EP> y;
 #pragma unroll
     for (int j = 0; j < (EP + 63) / 64; j++) {
         const int i = (int)threadIdx.x + j * KEY_WARPS * C * 32;
         const int p = i / (EP / 4), e = i % (EP / 4) * 4, r = p / geo.heads, h = p % geo.heads;
-        y.x[j] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        y.x[j] = NULL;
         if (r < n && h < n_heads && e < a.head_dim)
-            y.x[j] =
-                *(const float4 *)(a.q +
-                                  ((size_t)(row0 + r) * (size_t)a.n_heads + (size_t)(head0 + h)) *
-                                      (size_t)a.head_dim +
-                                  e);
+            y.x[j] = a.q +
+                     ((size_t)(row0 + r) * (size_t)a.n_heads + (size_t)(head0 + h)) *
+                         (size_t)a.head_dim +
+                     e;
+    }
+    return y;
+}
+template <int EP> DEV queries<EP> read_queries(const query_at<EP> &at) {
+    queries<EP> y;
+#pragma unroll
+    for (int j = 0; j < (EP + 63) / 64; j++) {
+        y.x[j] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        if (at.x[j])
+            y.x[j] = *(const float4 *)at.x[j];
     }
     return y;
 }
 /* Rounds them, and gives every warp the fragments of its columns. */
 template <int EP, int C>
-DEV void share_queries(block_mem<EP, C> *mem, const queries<EP, C> &y, int column_warp,
+DEV void share_queries(block_mem<EP, C> *mem, const queries<EP> &y, int column_warp,
                        uint32_t (&q)[EP / 16][2]) {
     const int lane = (int)(threadIdx.x & 31u);
 #pragma unroll
@@ -204,31 +203,6 @@ DEV edge find_edge(const row_info &rows, const item_info &x, const geometry &geo
     return e;
 }
 
-DEV walk walk_of(const row_info &rows, const item_info &x, int row0, int key_warp) {
-    walk k;
-    k.k0 = x.k0 + key_warp * TILE;
-    k.k1 = x.k1;
-    k.stride = KEY_WARPS * TILE;
-    k.n_tiles = (k.k1 - k.k0 + KEY_WARPS * TILE - 1) / (KEY_WARPS * TILE);
-    k.row = row0 + x.first;
-    k.at = __shfl_sync(FULL, rows.at, x.first);
-    k.n_table = __shfl_sync(FULL, rows.n_table, x.first);
-    k.prefix = __shfl_sync(FULL, rows.prefix, x.first);
-    return k;
-}
-
-/* Asks for the first tiles of a walk while the launch ahead still runs: into the second cache, where
- * what that launch writes meets them. Lane i asks for keys, lane i + 16 for values. */
-DEV void warm(const ls_locator &loc, const walk &k, const pools &from, int n_tiles) {
-    const unsigned char *pool = (threadIdx.x & 16u) ? from.v : from.k;
-    for (int i = 0; i < min(k.n_tiles, n_tiles); i++) {
-        const int32_t slot = find_slots(loc, k, i);
-        for (uint32_t e = 0; slot >= 0 && e < from.row_bytes; e += 128)
-            asm volatile("prefetch.global.L2 [%0];" ::"l"(
-                pool + (uint64_t)(uint32_t)slot * from.slot_bytes + e));
-    }
-}
-
 /* Grid: (row blocks, kv heads * head_blocks, any number: items are walked with its stride). */
 template <int EP, int C>
 static __global__ void __launch_bounds__(KEY_WARPS *C * 32, EP > 128 || C == 4 ? 1 : 2)
@@ -253,27 +227,26 @@ static __global__ void __launch_bounds__(KEY_WARPS *C * 32, EP > 128 || C == 4 ?
     const uint32_t v_lane = (uint32_t)(HALF_TILE_BYTES(EP) + ((lane >> 3) & 1) * 16 +
                                        ((lane & 7) + (lane >> 4) * 8) * PITCH_BYTES(EP));
 
-    let_behind();
+    cuda_let_behind();
     const row_info rows = read_rows(a, row0, n, lane);
-    /* without work; but the grid ends no sooner than the one ahead of it */
+    /* without work; but the grid ends no sooner than what is ahead of it */
     if (blockIdx.z > 0 && (int)blockIdx.z >= rows.n_items)
         return;
-    if ((int)blockIdx.z < rows.n_items && column_warp == 0)
-        warm(a.loc, walk_of(rows, find_item(rows, (int)blockIdx.z), row0, key_warp), from,
-             geo.stages);
-    if ((int)threadIdx.x < n * geo.heads && (int)threadIdx.x % geo.heads < n_heads) {
-        const size_t row = (size_t)(row0 + (int)threadIdx.x / geo.heads);
-        const size_t at = row * (size_t)a.n_heads + (size_t)(head0 + (int)threadIdx.x % geo.heads);
-        cuda_touch(a.q + at * (size_t)a.head_dim);
-        cuda_touch(a.part + (at * (size_t)a.max_chunks + blockIdx.z) * (2 + (size_t)a.head_dim));
-    }
-    wait_ahead();
-    const queries<EP, C> early = read_queries<EP, C>(a, geo, row0, n, head0, n_heads);
+    const query_at<EP> query = find_queries<EP, C>(a, geo, row0, n, head0, n_heads);
+    bool waited = false;
     uint32_t q[EP / 16][2];
     for (int it = (int)blockIdx.z; it < rows.n_items; it += (int)gridDim.z) {
         const item_info x = find_item(rows, it);
         edge e = {};
-        const walk k = walk_of(rows, x, row0, key_warp);
+        walk k;
+        k.k0 = x.k0 + key_warp * TILE;
+        k.k1 = x.k1;
+        k.stride = KEY_WARPS * TILE;
+        k.n_tiles = (k.k1 - k.k0 + KEY_WARPS * TILE - 1) / (KEY_WARPS * TILE);
+        k.row = row0 + x.first;
+        k.at = __shfl_sync(FULL, rows.at, x.first);
+        k.n_table = __shfl_sync(FULL, rows.n_table, x.first);
+        k.prefix = __shfl_sync(FULL, rows.prefix, x.first);
 
         warp_state<EP> s;
         s.m[0] = s.m[1] = -INFINITY, s.l[0] = s.l[1] = 0.0f;
@@ -294,18 +267,27 @@ static __global__ void __launch_bounds__(KEY_WARPS *C * 32, EP > 128 || C == 4 ?
                 ring_sync<C>(key_warp);
             }
             if (i + ahead >= 0) {
-                if (i + ahead < k.n_tiles)
+                if (i + ahead < k.n_tiles) {
+                    if (!waited && min(k.k0 + (i + ahead) * k.stride + TILE, k.k1) > rows.older) {
+                        cuda_wait(); /* the tile has keys of this pass */
+                        waited = true;
+                    }
                     fetch<EP, C>(from, slot,
                                  ring + (uint32_t)((i + ahead) % geo.stages) * TILE_BYTES(EP),
                                  column_warp);
+                }
                 copies_close();
             }
             slot = find_slots(a.loc, k, i + geo.stages);
             if (i < 0) {
                 if (i == -1) {
                     e = find_edge(rows, x, geo, n, column_warp);
-                    if (it == (int)blockIdx.z)
-                        share_queries<EP, C>(mem, early, column_warp, q);
+                    if (it == (int)blockIdx.z) {
+                        if (!waited)
+                            cuda_wait();
+                        waited = true;
+                        share_queries<EP, C>(mem, read_queries<EP>(query), column_warp, q);
+                    }
                 }
                 continue;
             }
@@ -337,6 +319,8 @@ static __global__ void __launch_bounds__(KEY_WARPS *C * 32, EP > 128 || C == 4 ?
         if (it + (int)gridDim.z < rows.n_items)
             __syncthreads(); /* the states are read: the next item may take their place */
     }
+    if (!waited)
+        cuda_wait(); /* without an item: what waits for this launch counts on those before it */
 }
 
 /* ---- merge ----------------------------------------------------------------------------------- */
@@ -348,26 +332,12 @@ static __global__ void merge_kernel(const __grid_constant__ ls_attn_args a, uint
                                     cuda_fault *fault, int32_t *claim) {
     const int lane = (int)(threadIdx.x & 31u), e = min((int)threadIdx.x, a.head_dim - 1);
     const size_t row_head = blockIdx.x, step = 2 + (size_t)a.head_dim;
+    cuda_let_behind();
     const float *part = a.part + row_head * (size_t)a.max_chunks * step;
-    let_behind();
-    if (lane == 0) {
-        cuda_touch(part + e);
-        cuda_touch(a.out + row_head * (size_t)a.head_dim + (size_t)e);
-        if (x16)
-            cuda_touch(x16 + rounded_at(a, row_head, e));
-    }
-    wait_ahead();
-    /* read before the length is known: a part that is none is not used */
-    float next[MERGE_AHEAD];
-#pragma unroll
-    for (int i = 0; i < MERGE_AHEAD; i++)
-        next[i] = i < a.max_chunks ? part[(size_t)i * step + 2 + (size_t)e] : 0.0f;
-    float2 own = make_float2(-INFINITY, 0.0f); /* m and l of chunk `lane` of 32 */
-    if (lane < a.max_chunks)
-        own = *(const float2 *)(part + (size_t)lane * step);
-    const int32_t length = a.length[blockIdx.x / (unsigned)a.n_heads];
+    const int32_t length = __ldcg(a.length + blockIdx.x / (unsigned)a.n_heads);
     int n = chunk_count(a.rule, length);
     const bool lost = n > a.max_chunks || n > LS_CHUNKS_MAX; /* parts are missing */
+    cuda_wait();
     if (lost) {
         if (threadIdx.x == 0)
             cuda_report_chunks(fault, claim, (int32_t)(blockIdx.x / (unsigned)a.n_heads), length, n,
@@ -376,7 +346,14 @@ static __global__ void merge_kernel(const __grid_constant__ ls_attn_args a, uint
     }
     if (n == 1)
         return; /* the chunk wrote the result */
-    own.x = lane < n ? own.x : -INFINITY;
+    /* only parts that were written: any other is far away, in no cache */
+    float next[MERGE_AHEAD];
+#pragma unroll
+    for (int i = 0; i < MERGE_AHEAD; i++)
+        next[i] = i < n ? part[(size_t)i * step + 2 + (size_t)e] : 0.0f;
+    float2 own = make_float2(-INFINITY, 0.0f); /* m and l of chunk `lane` of 32 */
+    if (lane < n)
+        own = *(const float2 *)(part + (size_t)lane * step);
     float top = own.x, l = 0.0f, acc = 0.0f, w = 0.0f;
     for (int c = lane + 32; c < n; c += 32)
         top = fmaxf(top, part[(size_t)c * step]);

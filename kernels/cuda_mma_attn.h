@@ -8,7 +8,9 @@
  *             tensor-core product, and ex2.approx, are the hardware's.
  * Needs       compute capability 8.0; what ls_mma_attn_fits says. The backend uses the bodies of
  *             attn.body.h for the rest.
- * Memory      nothing is allocated; scratch is a->part.
+ * Memory      nothing is allocated; scratch is a->part. Lengths, locators and keys of older passes are
+ *             read before the launch ahead has ended (cuda.h, cuda_wait_first): what writes them is
+ *             no launch of this pass.
  * Errors      the first launch that fails; nothing waits for the device.
  * Threads     one owner a stream. */
 #ifndef LS_CUDA_MMA_ATTN_H

@@ -1,6 +1,7 @@
 /* cuda_mma_attn_rows.h - which rows of a block are computed together, for cuda_mma_attn.cu: the
  * block's rows, their runs, and the items a run falls into. All of it is read from the device's
- * lengths and locators; none of it changes a result (MMA_ATTN.md, "What must not matter"). */
+ * lengths and locators; none of it changes a result (MMA_ATTN.md, "What must not matter"). They are
+ * read from the second cache: before the launch ahead has ended (cuda.h, cuda_wait_first). */
 #ifndef LS_CUDA_MMA_ATTN_ROWS_H
 #define LS_CUDA_MMA_ATTN_ROWS_H
 
@@ -24,6 +25,7 @@ typedef struct row_info {
     int32_t shared;        /* of the run: chunks that its rows share */
     int32_t items, upto;   /* of this lane, and of all lanes up to it */
     int32_t n_items;       /* of the block */
+    int32_t older;         /* keys of every row's list before it are of older passes */
     bool plain;            /* one run that shares everything: items are its chunks */
 } row_info;
 
@@ -64,11 +66,13 @@ DEV int32_t chunk_count(const ls_chunk_rule &rule, int32_t length) {
 DEV row_info read_rows(const ls_attn_args &a, int row0, int n, int lane) {
     row_info w = {};
     const int r = row0 + (lane < n ? lane : 0);
-    const int32_t length = a.length[r];
-    w.at = a.loc.base ? a.loc.base[r] : a.loc.table_at[r];
-    w.n_table = a.loc.base ? 0 : a.loc.table_len[r];
-    w.prefix = a.loc.prefix ? max(a.loc.prefix[r], 0) : NONE;
+    const int32_t length = __ldcg(a.length + r);
+    w.at = __ldcg((a.loc.base ? a.loc.base : a.loc.table_at) + r);
+    w.n_table = a.loc.base ? 0 : __ldcg(a.loc.table_len + r);
+    w.prefix = a.loc.prefix ? max(__ldcg(a.loc.prefix + r), 0) : NONE;
     w.length = lane < n ? max(length, 0) : 0;
+    /* of a row's keys those of its pass are the last: its own, and one a row ahead of it at most */
+    w.older = max(__reduce_min_sync(FULL, lane < n ? w.length - 1 - r : NONE), 0);
     const int32_t chunk = chunk_len(a.rule, w.length);
     w.count = w.length > 0 ? ls_chunk_pieces(w.length, chunk) : 0;
     /* a single chunk ends at the length: its edges are nobody's business */
@@ -142,7 +146,8 @@ DEV int32_t slot_of(const ls_locator &loc, const walk &k, int32_t j) {
     int32_t index = j;
     if (j >= k.prefix) {
         const int32_t i = j - k.prefix;
-        index = i < loc.ld_anc ? loc.anc[(size_t)k.row * (size_t)loc.ld_anc + (size_t)i] : -1;
+        index =
+            i < loc.ld_anc ? __ldcg(loc.anc + (size_t)k.row * (size_t)loc.ld_anc + (size_t)i) : -1;
     }
     if (index < 0)
         return -1;
@@ -153,7 +158,7 @@ DEV int32_t slot_of(const ls_locator &loc, const walk &k, int32_t j) {
         const int32_t i = index / loc.block_rows;
         if (i >= k.n_table)
             return -1;
-        const int32_t block = loc.table[(size_t)k.at + (size_t)i];
+        const int32_t block = __ldcg(loc.table + (size_t)k.at + (size_t)i);
         slot = block < 0 ? -1 : (int64_t)block * loc.block_rows + (index - i * loc.block_rows);
     }
     return slot < 0 || slot >= loc.n_slots ? -1 : (int32_t)slot;

@@ -373,30 +373,6 @@ MMA_FN void mma_walk(const mma_narrow_args &a, mma_ring *ring, mma_shared<NT> *m
     }
 }
 
-/* Before the wait: what translates the addresses that a warp is going to read and write first. */
-MMA_FN void mma_touch(const mma_narrow_args *a, int warp, int lane) {
-    const mma_at at = mma_begin(a);
-    if (at.band >= at.end)
-        return;
-    const mma_job j = mma_job_of(a, &at, warp);
-    const mma_out o = mma_out_of(a, at.tile, 0, mma_element_of(0));
-    const void *p = NULL;
-    if (lane == 0)
-        p = a->x16 + min(j.segment * MMA_SEGMENT, a->ld - 1);
-    if (lane == 1)
-        p = a->norm.squares;
-    if (lane == 2)
-        p = a->m.y[o.matrix] + o.at;
-    if (lane == 3 && a->m.add[o.matrix])
-        p = a->m.add[o.matrix] + o.at;
-    if (lane == 4 && a->next.w)
-        p = a->next.z + o.out;
-    if (lane == 5 && a->next.w)
-        p = a->next.squares;
-    if (p)
-        asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
-}
-
 /* ---- the kernel ------------------------------------------------------------------------------ */
 
 template <int NT>
@@ -418,7 +394,6 @@ __global__ void __launch_bounds__(MMA_BLOCK, 1)
         mma_feed(&a, mma_smem(memory), mma_smem(bars), lane);
         return;
     }
-    mma_touch(&a, warp, lane);
     mma_wait_previous();
     mma_walk<NT>(a, &ring, &mem, warp, lane);
 }

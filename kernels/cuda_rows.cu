@@ -49,6 +49,7 @@ LS_ROWS_KERNEL(keep, cuda_wait_ahead,
 
 static __global__ void __launch_bounds__(THREADS)
     ls_probs_kernel(const ls_probs_args a, int n_seg) {
+    cuda_wait_ahead();
     ls_body_probs(&a, (int)blockIdx.x / n_seg, (int)blockIdx.x % n_seg);
 }
 static void ls_probs_cuda(ls_backend *be, const ls_probs_args *a) {
@@ -56,8 +57,8 @@ static void ls_probs_cuda(ls_backend *be, const ls_probs_args *a) {
     const int n_seg = a->n_vocab / LS_SEGMENT + (a->n_vocab % LS_SEGMENT != 0);
     if (a->n_rows < 1)
         return;
-    ls_probs_kernel<<<(unsigned)n_seg *(unsigned)a->n_rows, THREADS, 0, cuda->stream>>>(*a, n_seg);
-    cuda_launched(cuda, "probs");
+    LS_LAUNCH(cuda, "probs", ls_probs_kernel, dim3((unsigned)n_seg * (unsigned)a->n_rows), THREADS,
+              *a, n_seg);
 }
 
 #define LS_GATE_KERNEL(op)                                                          \
@@ -67,13 +68,6 @@ static void ls_probs_cuda(ls_backend *be, const ls_probs_args *a) {
         const size_t row = (size_t)blockIdx.x * (size_t)F;                          \
         if (x16)                                                                    \
             x16 += (size_t)blockIdx.x * cuda_rounded_ld(F);                         \
-        const int first = min(LS_WARP_FIRST * LS_LANES, F - 1);                     \
-        if ((threadIdx.x & 31) == 0) {                                              \
-            cuda_touch(a.gate + row + first);                                       \
-            cuda_touch(a.up + row + first);                                         \
-            cuda_touch(a.h + row + first);                                          \
-            cuda_touch(x16 ? (const void *)(x16 + first) : (const void *)a.h);      \
-        }                                                                           \
         cuda_wait_ahead();                                                          \
         LS_WARPS (i, ls_ceil_div(F, LS_LANES)) {                                    \
             const int k = i * LS_LANES;                                             \
@@ -93,33 +87,19 @@ static void ls_probs_cuda(ls_backend *be, const ls_probs_args *a) {
 LS_GATE_KERNEL(silu_mul)
 LS_GATE_KERNEL(gelu_mul)
 
-/* What a warp's first piece reads and writes; position and slot are of the pass's tables. */
-static __device__ __forceinline__ void place_touch(const ls_rope_args &a,
-                                                   const ls_kv_store_args &b) {
-    const int r = (int)blockIdx.x, E = a.head_dim, half = E / 2,
-              pieces = ls_ceil_div(half, LS_LANES);
-    const int h = LS_WARP_FIRST / pieces, g = h - a.n_heads, lane = (int)(threadIdx.x & 31);
-    const int pos = a.pos[r], slot = b.slot[r];
-    const size_t kv = ((size_t)r * (size_t)a.n_kv + (size_t)max(g, 0)) * (size_t)E;
-    const size_t to = ((size_t)slot * (size_t)b.n_kv + (size_t)max(g, 0)) * (size_t)E *
-                      ls_dtype_bytes(b.kv_dtype);
-    if (h >= a.n_heads + a.n_kv)
-        return;
-    if (lane == 0)
-        cuda_touch(g < 0 ? a.q + ((size_t)r * (size_t)a.n_heads + (size_t)h) * (size_t)E
-                         : a.k + kv);
-    if ((lane == 1 || lane == 2) && pos >= 0 && pos < a.n_pos)
-        cuda_touch((lane == 1 ? a.cos : a.sin) + (size_t)pos * (size_t)half);
-    if (lane == 3)
-        cuda_touch(b.v + kv);
-    if ((lane == 4 || lane == 5) && g >= 0 && slot >= 0 && slot < b.n_slots)
-        cuda_touch((const char *)(lane == 4 ? b.k_pool : b.v_pool) + to);
-}
 static __global__ void __launch_bounds__(THREADS)
     ls_place_kernel(const ls_rope_args a, const ls_kv_store_args b) {
-    place_touch(a, b);
+    const int r = (int)blockIdx.x, half = a.head_dim / 2;
+    cuda_let_behind();
+    const int pos = __ldcg(a.pos + r), slot = __ldcg(b.slot + r); /* tables: no launch ahead's */
+    if (pos >= 0 && pos < a.n_pos)
+        for (int e = (int)threadIdx.x * 32; e < half; e += (int)blockDim.x * 32) {
+            const size_t at = (size_t)pos * (size_t)half + (size_t)e;
+            asm volatile("prefetch.global.L2 [%0];" ::"l"(a.cos + at));
+            asm volatile("prefetch.global.L2 [%0];" ::"l"(a.sin + at));
+        }
     cuda_wait_ahead();
-    ls_body_place(&a, &b, (int)blockIdx.x);
+    ls_place_row(&a, &b, r, pos, slot);
 }
 static void ls_place_cuda(ls_backend *be, const ls_rope_args *a, const ls_kv_store_args *b) {
     LS_CUDA_BEGIN(be, ls_check_place(a, b, &why_));
@@ -131,29 +111,31 @@ static void ls_place_cuda(ls_backend *be, const ls_rope_args *a, const ls_kv_sto
 }
 
 static __global__ void ls_take_kernel(const ls_take_args a) {
+    cuda_wait_ahead();
     ls_body_take(&a, (int)blockIdx.x);
 }
 static void ls_take_cuda(ls_backend *be, const ls_take_args *a) {
     LS_CUDA_BEGIN(be, ls_check_take(a, &why_));
     if (a->n < 1)
         return;
-    ls_take_kernel<<<(unsigned)a->n, 32, 0, cuda->stream>>>(*a);
-    cuda_launched(cuda, "take");
+    LS_LAUNCH(cuda, "take", ls_take_kernel, dim3((unsigned)a->n), 32, *a);
 }
 
 static __global__ void ls_feed_kernel(const ls_feed_args a) {
+    cuda_wait_ahead();
     ls_body_feed(&a);
 }
 static void ls_feed_cuda(ls_backend *be, const ls_feed_args *a) {
     LS_CUDA_BEGIN(be, ls_check_feed(a, &why_));
-    ls_feed_kernel<<<1, 32, 0, cuda->stream>>>(*a);
-    cuda_launched(cuda, "feed");
+    LS_LAUNCH(cuda, "feed", ls_feed_kernel, dim3(1), 32, *a);
 }
 
 cudaError_t ls_cuda_rows_split(void) {
     const void *kernels[] = {(const void *)ls_embed_kernel,    (const void *)ls_gather_kernel,
                              (const void *)ls_bias_kernel,     (const void *)ls_place_kernel,
-                             (const void *)ls_silu_mul_kernel, (const void *)ls_gelu_mul_kernel};
+                             (const void *)ls_silu_mul_kernel, (const void *)ls_gelu_mul_kernel,
+                             (const void *)ls_keep_kernel,     (const void *)ls_take_kernel,
+                             (const void *)ls_feed_kernel};
     cudaError_t e = cudaSuccess;
     for (size_t i = 0; i < sizeof kernels / sizeof *kernels && e == cudaSuccess; i++)
         e = cudaFuncSetAttribute(kernels[i], cudaFuncAttributePreferredSharedMemoryCarveout,

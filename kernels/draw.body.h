@@ -100,40 +100,59 @@ typedef struct ls_choose_mem {
     int32_t key[LS_STAT_SEGMENTS], id[LS_STAT_SEGMENTS];
 } ls_choose_mem;
 
+/* The best of segment s of n weights: its order key, INT32_MIN where none is positive. */
+LS_FN int32_t ls_choose_segment(const float *w, int n, const ls_draw *draw, int s, int32_t *token) {
+    ls_best best = ls_best_none();
+    const int end = ls_min_i(n, (s + 1) * LS_SEGMENT);
+    for (int k = s * LS_SEGMENT; k < end; k += 4 * LS_LANES)
+        LS_FOR_PARTS (i) {
+            const part_i32 lane = part_iota(i);
+            part_f32 x[4];
+            part_i32 word[4];
+            part_load_quads(w + k, end - k, i, x);
+            part_philox(part_iadd(part_iset(k / 4), lane), draw, word);
+            for (int q = 0; q < 4; q++) {
+                const part_i32 id = part_iadd(part_iset(k + q), part_isll(lane, 2));
+                const part_f32 v = part_add(part_log(x[q]), part_gumbel(word[q]));
+                /* past the end the weight is 0: never drawn, as any 0 */
+                ls_best_meet(&best, i, ls_best_key(v, part_gt(x[q], part_set(0.0f))), id);
+            }
+        }
+    return ls_best_of(&best, token);
+}
+
+/* The largest of one candidate a segment, the first of equals, and its segment; INT32_MIN when there
+ * is none. */
+LS_FN int32_t ls_best_segment(const int32_t *key, int n_seg, int32_t *seg) {
+    ls_best best = ls_best_none();
+    for (int s = 0; s < n_seg; s += LS_LANES)
+        LS_FOR_PARTS (i) {
+            const part_i32 ks = part_iload_n(key + s, n_seg - s, i);
+            const part_i32 is = part_iadd(part_iset(s), part_iota(i));
+            const part_i32 in = part_igt(part_iset(n_seg), is);
+            ls_best_meet(&best, i, part_iselect(in, ks, part_iset(INT32_MIN)), is);
+        }
+    return ls_best_of(&best, seg);
+}
+/* The token drawn, from the best of each segment; -1 when none has one. In every warp. */
+LS_FN int32_t ls_choose_of(const int32_t *key, const int32_t *id, int n_seg) {
+    int32_t seg;
+    return ls_best_segment(key, n_seg, &seg) == INT32_MIN ? -1 : id[seg];
+}
+
 /* The token drawn from n weights, in every thread; -1 when none is positive. */
 LS_FN int32_t ls_choose_token(const float *w, int n, const ls_draw *draw, ls_choose_mem *mem) {
     const int n_seg = ls_ceil_div(n, LS_SEGMENT);
     LS_WARPS (s, n_seg) {
-        ls_best best = ls_best_none();
-        const int end = ls_min_i(n, (s + 1) * LS_SEGMENT);
-        for (int k = s * LS_SEGMENT; k < end; k += 4 * LS_LANES)
-            LS_FOR_PARTS (i) {
-                const part_i32 lane = part_iota(i);
-                part_f32 x[4];
-                part_i32 word[4];
-                part_load_quads(w + k, end - k, i, x);
-                part_philox(part_iadd(part_iset(k / 4), lane), draw, word);
-                for (int q = 0; q < 4; q++) {
-                    const part_i32 id = part_iadd(part_iset(k + q), part_isll(lane, 2));
-                    const part_f32 v = part_add(part_log(x[q]), part_gumbel(word[q]));
-                    /* past the end the weight is 0: never drawn, as any 0 */
-                    ls_best_meet(&best, i, ls_best_key(v, part_gt(x[q], part_set(0.0f))), id);
-                }
-            }
         int32_t id;
-        const int32_t key = ls_best_of(&best, &id);
+        const int32_t key = ls_choose_segment(w, n, draw, s, &id);
         LS_LANE0 {
             mem->key[s] = key;
             mem->id[s] = id;
         }
     }
     LS_BARRIER();
-    int32_t top = INT32_MIN, token = -1;
-    for (int s = 0; s < n_seg; s++)
-        if (mem->key[s] > top) {
-            top = mem->key[s];
-            token = mem->id[s];
-        }
+    const int32_t token = ls_choose_of(mem->key, mem->id, n_seg);
     LS_BARRIER(); /* all have read before the memory is used again */
     return token;
 }

@@ -7,8 +7,10 @@
 #include "rope.body.h"
 #include "rows.body.h"
 
-LS_FN void ls_body_place(const ls_rope_args *a, const ls_kv_store_args *b, int r) {
-    const int pos = a->pos[r], E = a->head_dim, half = E / 2, slot = b->slot[r];
+/* Row r, at position pos, into a slot. */
+LS_FN void ls_place_row(const ls_rope_args *a, const ls_kv_store_args *b, int r, int pos,
+                        int slot) {
+    const int E = a->head_dim, half = E / 2;
     const int turns = pos >= 0 && pos < a->n_pos, stores = slot >= 0 && slot < b->n_slots;
     const int pieces = ls_ceil_div(half, LS_LANES);
     const size_t angle = turns ? (size_t)pos * (size_t)half : 0;
@@ -33,6 +35,10 @@ LS_FN void ls_body_place(const ls_rope_args *a, const ls_kv_store_args *b, int r
             ls_kv_put_lanes(b->v_pool, to + (size_t)half, n, b->kv_dtype, value.v);
         }
     }
+}
+
+LS_FN void ls_body_place(const ls_rope_args *a, const ls_kv_store_args *b, int r) {
+    ls_place_row(a, b, r, a->pos[r], b->slot[r]);
 }
 
 #endif

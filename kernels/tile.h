@@ -56,6 +56,9 @@
 #ifndef LS_ATTN_WARPS /* warps of values summed at once, where a head is a multiple of them wide */
 #define LS_ATTN_WARPS 1
 #endif
+#ifndef LS_UNROLL_4 /* four turns of a loop at once, where that hides waiting */
+#define LS_UNROLL_4
+#endif
 
 typedef struct lane_f32 {
     part_f32 p[LS_PARTS];

@@ -14,6 +14,7 @@
  * and arguments stay in registers and constant memory. */
 #define LS_INSTANCE static __device__ __forceinline__
 #define LS_UNROLL _Pragma("unroll")
+#define LS_UNROLL_4 _Pragma("unroll 4")
 #define LS_PARTS 1
 #define LS_LANE ((int)(threadIdx.x & 31u))
 #ifndef LS_WARP_FIRST

@@ -55,7 +55,6 @@ ls_status ls_pass_rig_pass(void *self, int32_t n_rows, ls_took *took, ls_err *er
     ls_warp warp[LS_BENCH_ROWS];
     ls_draw draw[LS_BENCH_ROWS];
     ls_row_stats stats[LS_BENCH_ROWS];
-    ls_verdict_set verdict;
     memset(draw, 0, sizeof draw);
     for (int32_t i = 0; i < n_rows; i++) {
         row[i] = ls_row_chain(r->seq, r->token[r->length + i], r->length + i, true);
@@ -64,10 +63,9 @@ ls_status ls_pass_rig_pass(void *self, int32_t n_rows, ls_took *took, ls_err *er
     LS_TRY(be->sync(be, err));
     const double t0 = ls_now_us();
     be->stamp(be, 0);
-    LS_TRY(ls_pass(r->e, row, n_rows, err));
-    LS_TRY(ls_pass_draw(r->e, 0, n_rows, warp, draw, 0, err));
+    LS_TRY(ls_pass_drawn(r->e, row, n_rows, &(ls_draws){.warp = warp, .draw = draw}, err));
     be->stamp(be, 1);
-    LS_TRY(ls_pass_result(r->e, NULL, 0, &verdict, stats, n_rows, err));
+    LS_TRY(ls_pass_result(r->e, NULL, 0, NULL, stats, n_rows, err));
     took->wall_us = ls_now_us() - t0;
     took->device_us = be->between(be, 0, 1);
     return ls_kv_rewind(ls_engine_kv(r->e), r->seq, r->length, err);

@@ -80,8 +80,8 @@ static ls_status verify_text(ls_engine *e, int32_t seq, const int32_t *text, int
             row[i] = ls_row_chain(seq, text[at + i], at + i, true);
             warp[i] = (ls_warp){.top_p = 1};
         }
-        LS_TRY(ls_pass(e, row, k, err));
-        LS_TRY(ls_pass_stats(e, 0, k, warp, draw, 0, stats, err));
+        LS_TRY(ls_pass_drawn(e, row, k, &(ls_draws){.warp = warp, .draw = draw}, err));
+        LS_TRY(ls_pass_result(e, NULL, 0, NULL, stats, k, err));
         for (int32_t i = 0; i < k; i++) {
             const bool flip = stats[i].token != text[at + i + 1];
             f->n_row++, f->n_flip += flip;

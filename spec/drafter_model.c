@@ -36,7 +36,7 @@ static ls_status rewind_to_common(model_drafter *m, const ls_draft_job *job, int
     return ls_kv_rewind(kv, m->seq, c, err);
 }
 
-/* Feeds the committed tokens that are missing; row *row of the last pass gives logits. */
+/* Feeds the committed tokens that are missing; row *row of the last pass gives the first draft. */
 static ls_status catch_up(model_drafter *m, const ls_draft_job *job, int32_t from, int32_t *row,
                           ls_err *err) {
     ls_engine *e = m->base.engine;
@@ -52,7 +52,12 @@ static ls_status catch_up(model_drafter *m, const ls_draft_job *job, int32_t fro
     ls_row rows[LS_PASS_ROWS_MAX];
     for (int32_t i = 0; i < left; i++)
         rows[i] = ls_row_chain(m->seq, job->token[from + i], from + i, i == left - 1);
-    LS_TRY(ls_pass(e, rows, left, err));
+    const uint32_t pos = (uint32_t)job->n_token;
+    const ls_draw draw = job->coupled ? ls_draw_key(job->seed, job->sequence, pos, LS_DRAW_TOKEN, 0)
+                                      : ls_draw_key(job->seed, job->sequence, pos, LS_DRAW_DRAFT,
+                                                    (uint32_t)job->n_token);
+    const ls_draws draws = {.warp = &job->warp, .draw = &draw, .n_top = job->n_top};
+    LS_TRY(ls_pass_drawn(e, rows, left, &draws, err));
     memcpy(m->cached + from, job->token + from, (size_t)left * sizeof *m->cached);
     *row = left - 1;
     return LS_OK;
@@ -73,18 +78,6 @@ static void model_settle(ls_drafter *d, const ls_row_stats *stats, ls_draft_bloc
         m->cached[m->n_token + i] = i < n ? m->token[i] : -1;
     block->n = n;
     block->pending = false;
-}
-
-/* Drafts token i on the device: a draw, and the chain's next entry. */
-static ls_status draft_one(model_drafter *m, const ls_draft_job *job, int32_t i, int32_t row,
-                           ls_err *err) {
-    ls_engine *e = m->base.engine;
-    const uint32_t pos = (uint32_t)job->n_token;
-    const ls_draw draw = job->coupled ? ls_draw_key(job->seed, job->sequence, pos, LS_DRAW_TOKEN, 0)
-                                      : ls_draw_key(job->seed, job->sequence, pos, LS_DRAW_DRAFT,
-                                                    (uint32_t)job->n_token);
-    LS_TRY(ls_pass_draw(e, 0, 1, i ? NULL : &job->warp, i ? NULL : &draw, job->n_top, err));
-    return ls_chain_feed(e, row, job->want_probs, err);
 }
 
 /* After each token: brings its statistics and asks whether to go on. */
@@ -116,7 +109,7 @@ static ls_status model_draft(ls_drafter *d, const ls_draft_job *job, ls_draft_bl
     bool yes = true;
     int32_t n = 0;
     while (yes) {
-        LS_TRY(draft_one(m, job, n, n ? 0 : row, err));
+        LS_TRY(ls_chain_feed(d->engine, n ? 0 : row, job->want_probs, err));
         yes = ++n < want;
         if (job->more) {
             bool more;
@@ -126,7 +119,7 @@ static ls_status model_draft(ls_drafter *d, const ls_draft_job *job, ls_draft_bl
         if (!yes)
             break;
         m->cached[job->n_token + n - 1] = -1; /* until it is settled, nobody knows */
-        LS_TRY(ls_chain_pass(d->engine, m->seq, err));
+        LS_TRY(ls_chain_pass(d->engine, m->seq, job->n_top, err));
     }
     out->n = n;
     out->chain = ls_chain_stats(d->engine);

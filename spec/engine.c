@@ -104,8 +104,13 @@ static size_t carve_tables(const ls_engine *e, int32_t *base, row_tables *t) {
     const size_t r = (size_t)e->o.max_rows;
     int32_t **rows[] = {&t->token,    &t->pos,       &t->slot,   &t->length, &t->base,
                         &t->table_at, &t->table_len, &t->prefix, &t->want};
+    const size_t w = (size_t)e->o.max_want;
     size_t at = 1;
     t->at = base;
+    t->warp = base ? (void *)(base + at) : NULL;
+    at += w * (sizeof *t->warp / sizeof *base);
+    t->draw = base ? (void *)(base + at) : NULL;
+    at += w * (sizeof *t->draw / sizeof *base);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++, at += r)
         *rows[i] = base ? base + at : NULL;
     t->table = base ? base + at : NULL;
@@ -173,8 +178,7 @@ static ls_status take_scratch(ls_engine *e, ls_err *err) {
         {&e->wanted, w * d * 4},
         {&e->logits, w * v * 4},
         {&e->prob, v * 4},
-        {&e->warp, w * sizeof(ls_warp)},
-        {&e->draw, w * sizeof(ls_draw)},
+        {&e->stats_part, w * ls_stats_part_bytes(e->o.n_vocab)},
     };
     for (size_t i = 0; i < sizeof need / sizeof *need; i++)
         LS_TRY(e->be->alloc(e->be, need[i].bytes, need[i].p, err));
@@ -281,11 +285,11 @@ void ls_engine_destroy(ls_engine *e) {
     for (int32_t i = 0; i < LS_GRAPHS; i++)
         if (e->graph[i].graph)
             be->graph_free(be, e->graph[i].graph);
-    void *dev[] = {
-        e->cos_local, e->sin_local, e->dev_tables, e->cos,  e->sin,  e->x,     e->normed,
-        e->q,         e->k,         e->v,          e->att,  e->gate, e->up,    e->part,
-        e->wanted,    e->logits,    e->prob,       e->warp, e->draw, e->chain, e->chain_logits,
-        e->result};
+    void *dev[] = {e->cos_local, e->sin_local, e->dev_tables, e->cos,   e->sin,
+                   e->x,         e->normed,    e->q,          e->k,     e->v,
+                   e->att,       e->gate,      e->up,         e->part,  e->wanted,
+                   e->logits,    e->prob,      e->stats_part, e->chain, e->chain_logits,
+                   e->result};
     for (size_t i = 0; i < sizeof dev / sizeof *dev; i++)
         be->free(be, dev[i]);
     for (int32_t i = 0; i < e->n_lent; i++)

@@ -73,18 +73,19 @@ ls_status ls_pass(ls_engine *e, const ls_row *rows, int32_t n, ls_err *err);
 ls_status ls_prefill(ls_engine *e, int32_t seq, const int32_t *token, int32_t n, int32_t pos0,
                      ls_err *err);
 
-/* As ls_pass; the tokens of the last n_chain rows are what a chain drew: chain[i].token on the
- * device (rows[i].token is then any known id). chain: ls_chain_stats of an engine of this backend. */
+/* What is drawn for the wanted rows of a pass, as part of it: their statistics stay on the device. */
+typedef struct ls_draws {
+    const ls_warp *warp; /* [wanted rows] */
+    const ls_draw *draw; /* likewise */
+    int32_t n_top;
+} ls_draws;
+ls_status ls_pass_drawn(ls_engine *e, const ls_row *rows, int32_t n, const ls_draws *draws,
+                        ls_err *err);
+/* As ls_pass, or ls_pass_drawn where `draws` is given; the tokens of the last n_chain rows are what a
+ * chain drew: chain[i].token on the device (rows[i].token is then any known id). chain:
+ * ls_chain_stats of an engine of this backend. */
 ls_status ls_pass_after(ls_engine *e, const ls_row *rows, int32_t n, const ls_row_stats *chain,
-                        int32_t n_chain, ls_err *err);
-
-/* Draws for the wanted rows [first, first + n) of the last pass, and their statistics; they stay on
- * the device. warp, draw: [n], host memory; NULL: as the last draw left them. */
-ls_status ls_pass_draw(ls_engine *e, int32_t first, int32_t n, const ls_warp *warp,
-                       const ls_draw *draw, int32_t n_top, ls_err *err);
-/* The same, and brings the statistics: [n], host memory. */
-ls_status ls_pass_stats(ls_engine *e, int32_t first, int32_t n, const ls_warp *warp,
-                        const ls_draw *draw, int32_t n_top, ls_row_stats *stats, ls_err *err);
+                        int32_t n_chain, const ls_draws *draws, ls_err *err);
 ls_status ls_pass_logits(ls_engine *e, int32_t row, float *dst, ls_err *err); /* [V] */
 /* Judges the drafts of a verify pass, whose row 0 is the last committed token and row i + 1 draft i,
  * all wanted and drawn. */
@@ -99,21 +100,22 @@ typedef struct ls_accept {
 } ls_accept;
 ls_status ls_pass_accept(ls_engine *e, const ls_accept *how, ls_err *err);
 /* Brings, in one piece, what the round left on the device: the chain's statistics [n_draft], the
- * verdict (stale unless ls_pass_accept ran), the statistics of wanted rows [0, n). Host memory. */
+ * verdict (stale unless ls_pass_accept ran; may be NULL), the statistics of wanted rows [0, n). Host
+ * memory. */
 ls_status ls_pass_result(ls_engine *e, ls_row_stats *draft, int32_t n_draft,
                          ls_verdict_set *verdict, ls_row_stats *stats, int32_t n, ls_err *err);
 
 /* A chain: passes of one row whose tokens never visit the host. First ls_kv_reserve for all rows,
- * then ls_pass with rows of one sequence (the last wanted), then in turns ls_pass_draw(e, 0, 1, ..),
- * ls_chain_feed, ls_chain_pass. feed: the draw joins the chain and becomes the token of the next
- * single row; `row` is the drawn row's place in its pass (0 after ls_chain_pass). keep: its logits
- * are kept too. */
+ * then ls_pass_drawn with rows of one sequence (the last wanted), then in turns ls_chain_feed,
+ * ls_chain_pass. feed: the draw joins the chain and becomes the token of the next single row; `row`
+ * is the drawn row's place in its pass (0 after ls_chain_pass). keep: its logits are kept too. A
+ * chain's pass draws as the pass before it, at the position behind. */
 ls_status ls_chain_feed(ls_engine *e, int32_t row, bool keep, ls_err *err);
-ls_status ls_chain_pass(ls_engine *e, int32_t seq, ls_err *err);
+ls_status ls_chain_pass(ls_engine *e, int32_t seq, int32_t n_top, ls_err *err);
 const ls_row_stats *ls_chain_stats(const ls_engine *e); /* device [LS_CHAIN_MAX] */
 const float *ls_chain_logits(const ls_engine *e); /* device [LS_CHAIN_MAX, n_vocab], or NULL */
 
-/* Warped probabilities of one row, after ls_pass_stats covered it: [n_vocab] */
+/* Warped probabilities of one row, from what was drawn with it: [n_vocab] */
 ls_status ls_pass_probs(ls_engine *e, int32_t row, const ls_row_stats *stats, float *dst,
                         ls_err *err);
 

@@ -14,7 +14,9 @@ typedef struct dev_layer {
 
 /* The tables of a pass, host side and device side, laid out alike: one upload a pass. */
 typedef struct row_tables {
-    int32_t *at; /* [1] entries of the chain so far: every upload makes it 0 */
+    int32_t *at;   /* [1] entries of the chain so far: every upload makes it 0 */
+    ls_warp *warp; /* [max_want] of the wanted rows, where they are drawn for */
+    ls_draw *draw; /* likewise */
     int32_t *token, *pos, *slot, *length, *base, *table_at, *table_len, *prefix, *want; /* [R] */
     int32_t *table; /* [max_seqs * blocks a sequence] */
     int32_t *anc;   /* [R, R], last: only a tree needs it uploaded */
@@ -27,11 +29,17 @@ typedef struct ls_result {
     ls_row_stats stats[1]; /* [max_want] */
 } ls_result;
 
-/* A recorded pass: what its launches depend on besides the device's tables. */
+/* What the launches of a pass depend on besides the device's tables. */
+typedef struct pass_form {
+    int32_t n_rows, n_want;
+    bool tree, drawn;
+    int32_t n_top, without; /* where drawn */
+} pass_form;
+
+/* A recorded pass. */
 #define LS_GRAPHS 96
 typedef struct recorded {
-    int32_t n_rows, n_want;
-    bool tree;
+    pass_form form;
     ls_graph *graph;
 } recorded;
 
@@ -58,7 +66,8 @@ struct ls_engine {
     void *cos, *sin;
     void *cos_local, *sin_local; /* NULL: local layers rotate as the others */
     void *x, *normed, *q, *k, *v, *att, *gate, *up, *part, *wanted, *logits, *prob;
-    void *warp, *draw;
+    void *stats_part;       /* scratch of statistics and verdicts */
+    int32_t without;        /* filters that no warp of the last draws asks for */
     ls_result *result;      /* device */
     ls_result *result_host; /* where it is downloaded to */
     ls_row_stats *chain;    /* device [LS_CHAIN_MAX] */

@@ -232,8 +232,8 @@ static ls_status verify(run *r, ls_draft_block *block, ls_round *round, ls_err *
     ls_backend *drafts_on = n_chain ? ls_engine_backend(g->drafter->engine) : be;
     if (drafts_on != be) /* another order of work */
         LS_TRY(drafts_on->sync(drafts_on, err));
-    LS_TRY(ls_pass_after(g->target, r->row, m, block->chain, n_chain, err));
-    LS_TRY(ls_pass_draw(g->target, 0, m, r->warp, r->draw, r->rule->n_top, err));
+    const ls_draws draws = {.warp = r->warp, .draw = r->draw, .n_top = r->rule->n_top};
+    LS_TRY(ls_pass_after(g->target, r->row, m, block->chain, n_chain, &draws, err));
     LS_TRY(collect(r, block, m, err));
     round->proposed = block->n;
     round->draft_us = (float)(be->between(be, STAMP_DRAFT, STAMP_VERIFY) - r->more_us);

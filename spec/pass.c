@@ -90,6 +90,15 @@ static bool fill_tables(ls_engine *e, const ls_row *rows, int32_t n) {
     return tree;
 }
 
+static void fill_draws(ls_engine *e, const ls_draws *draws) {
+    int filters = 0;
+    memcpy(e->h.warp, draws->warp, (size_t)e->n_want * sizeof *draws->warp);
+    memcpy(e->h.draw, draws->draw, (size_t)e->n_want * sizeof *draws->draw);
+    for (int32_t i = 0; i < e->n_want; i++)
+        filters |= ls_warp_filters(&draws->warp[i], e->o.n_vocab);
+    e->without = ~filters;
+}
+
 static ls_locator locator(const ls_engine *e, bool tree) {
     ls_locator loc = {.n_slots = ls_kv_slots(e->kv), .block_rows = e->o.block_rows};
     if (e->o.block_rows)
@@ -260,26 +269,49 @@ static ls_status feed_forward(ls_engine *e, int32_t l, int32_t n, ls_err *err) {
     const bool gelu = e->model->config.gelu;
     (gelu ? e->be->gelu_mul : e->be->silu_mul)(e->be, &gate);
     LS_TRY(traced(e, l, gelu ? "gelu_mul" : "silu_mul", e->gate, n, e->ffn, err));
-    /* behind the last layer rows are gathered first */
-    const ls_vec next = l + 1 < e->o.n_layers ? e->layer[l + 1].attn_norm : (ls_vec){0};
+    ls_vec next = {0};
+    if (l + 1 < e->o.n_layers)
+        next = e->layer[l + 1].attn_norm;
+    else if (e->n_want == n) /* else rows are gathered first */
+        next = e->norm;
     return add_block(e, l, "down_proj", w->down, e->gate, "ffn_post_norm", w->ffn_post, next, n,
                      err);
 }
 
-static ls_status head(ls_engine *e, ls_err *err) {
+static ls_status head(ls_engine *e, int32_t n, ls_err *err) {
     if (e->n_want == 0)
         return LS_OK;
-    const ls_gather_args gather = {
-        .x = e->x, .index = e->d.want, .y = e->wanted, .n = e->n_want, .dim = e->dim};
-    e->be->gather(e->be, &gather);
+    const void *x = e->x;
+    if (e->n_want < n) { /* rows that are all wanted lie where they are to be */
+        const ls_gather_args gather = {
+            .x = e->x, .index = e->d.want, .y = e->wanted, .n = e->n_want, .dim = e->dim};
+        e->be->gather(e->be, &gather);
+        x = e->wanted;
+    }
     const ls_linear_args a = linear_of(e->head, e->normed, e->logits, NULL, e->n_want);
-    LS_TRY(norm_linears(e, -1, "final_norm", e->norm, e->wanted, &a, 1, err));
+    LS_TRY(norm_linears(e, -1, "final_norm", e->norm, x, &a, 1, err));
     return traced(e, -1, "head", e->logits, e->n_want, e->o.n_vocab, err);
 }
 
+/* Statistics and draws of the wanted rows. */
+static void draw(ls_engine *e, int32_t n_top) {
+    const ls_stats_args a = {.logits = e->logits,
+                             .ld_logits = e->o.n_vocab,
+                             .n_vocab = e->o.n_vocab,
+                             .warp = e->d.warp,
+                             .draw = e->d.draw,
+                             .n_top = n_top,
+                             .stats = e->result->stats,
+                             .n_rows = e->n_want,
+                             .without = e->without,
+                             .part = e->stats_part};
+    e->be->stats(e->be, &a);
+}
+
 /* All launches of a pass; the tables are on the device. */
-static ls_status launch(ls_engine *e, bool tree, int32_t n, ls_err *err) {
-    const ls_locator loc = locator(e, tree);
+static ls_status launch(ls_engine *e, const pass_form *form, ls_err *err) {
+    const int32_t n = form->n_rows;
+    const ls_locator loc = locator(e, form->tree);
     const ls_embed_args embed = {
         .table = e->embed, .token = e->d.token, .x = e->x, .n_rows = n, .scale = e->embed_scale};
     e->be->embed(e->be, &embed);
@@ -288,7 +320,10 @@ static ls_status launch(ls_engine *e, bool tree, int32_t n, ls_err *err) {
         LS_TRY(attention(e, l, &loc, n, err));
         LS_TRY(feed_forward(e, l, n, err));
     }
-    return head(e, err);
+    LS_TRY(head(e, n, err));
+    if (form->drawn && e->n_want > 0)
+        draw(e, form->n_top);
+    return LS_OK;
 }
 
 static ls_status record(ls_engine *e, recorded *r, ls_err *err) {
@@ -296,7 +331,7 @@ static ls_status record(ls_engine *e, recorded *r, ls_err *err) {
         e->be->graph_free(e->be, r->graph);
     r->graph = NULL;
     LS_TRY(e->be->record(e->be, err));
-    const ls_status s = launch(e, r->tree, r->n_rows, err);
+    const ls_status s = launch(e, &r->form, err);
     ls_status end = e->be->record_end(e->be, &r->graph, s == LS_OK ? err : NULL);
     if (s != LS_OK || end != LS_OK)
         return s != LS_OK ? s : end;
@@ -308,21 +343,26 @@ static ls_status record(ls_engine *e, recorded *r, ls_err *err) {
     return end;
 }
 
+static bool same_form(const pass_form *a, const pass_form *b) {
+    return a->n_rows == b->n_rows && a->n_want == b->n_want && a->tree == b->tree &&
+           a->drawn == b->drawn && a->n_top == b->n_top && a->without == b->without;
+}
+
 /* Passes that give logits come again and again: their launches are recorded once and replayed. */
-static ls_status run(ls_engine *e, bool tree, int32_t n, ls_err *err) {
+static ls_status run(ls_engine *e, const pass_form *form, ls_err *err) {
     if (!e->be->record || e->o.eager || e->trace || e->n_want == 0)
-        return launch(e, tree, n, err);
+        return launch(e, form, err);
     const int32_t known = e->n_graph < LS_GRAPHS ? e->n_graph : LS_GRAPHS;
     recorded *r = NULL;
     for (int32_t i = 0; i < known && !r; i++)
-        if (e->graph[i].n_rows == n && e->graph[i].n_want == e->n_want && e->graph[i].tree == tree)
+        if (same_form(&e->graph[i].form, form))
             r = &e->graph[i];
     if (!r) {
         r = &e->graph[e->n_graph++ % LS_GRAPHS];
-        r->n_rows = n, r->n_want = e->n_want, r->tree = tree;
+        r->form = *form;
         const ls_status s = record(e, r, err);
         if (s != LS_OK) {
-            r->n_rows = 0;
+            r->form.n_rows = 0;
             return s;
         }
     }
@@ -336,11 +376,13 @@ static ls_status ran(ls_engine *e, int32_t n, ls_err *err) {
 }
 
 ls_status ls_pass_after(ls_engine *e, const ls_row *rows, int32_t n, const ls_row_stats *chain,
-                        int32_t n_chain, ls_err *err) {
+                        int32_t n_chain, const ls_draws *draws, ls_err *err) {
     if (n_chain < 0 || n_chain >= n || n_chain > LS_CHAIN_MAX)
         return ls_fail(err, LS_ERR_SHAPE, "pass: %d of %d rows from a chain", n_chain, n);
     LS_TRY(check_rows(e, rows, n, err));
     const bool tree = fill_tables(e, rows, n);
+    if (draws)
+        fill_draws(e, draws);
     const size_t anc = tree ? (size_t)n * (size_t)e->o.max_rows : 0;
     const size_t used = (size_t)((char *)(e->h.anc + anc) - (char *)e->host_tables);
     LS_TRY(e->be->upload(e->be, e->dev_tables, e->host_tables, used, err));
@@ -351,7 +393,13 @@ ls_status ls_pass_after(ls_engine *e, const ls_row *rows, int32_t n, const ls_ro
                                    .n = n_chain};
         e->be->take(e->be, &take);
     }
-    LS_TRY(run(e, tree, n, err));
+    const pass_form form = {.n_rows = n,
+                            .n_want = e->n_want,
+                            .tree = tree,
+                            .drawn = draws != NULL,
+                            .n_top = draws ? draws->n_top : 0,
+                            .without = draws ? e->without : 0};
+    LS_TRY(run(e, &form, err));
     LS_TRY(ran(e, n, err));
     for (int32_t i = 0; i < n; i++)
         ls_kv_append(e->kv, rows[i].seq, rows[i].index + 1);
@@ -359,7 +407,12 @@ ls_status ls_pass_after(ls_engine *e, const ls_row *rows, int32_t n, const ls_ro
 }
 
 ls_status ls_pass(ls_engine *e, const ls_row *rows, int32_t n, ls_err *err) {
-    return ls_pass_after(e, rows, n, NULL, 0, err);
+    return ls_pass_after(e, rows, n, NULL, 0, NULL, err);
+}
+
+ls_status ls_pass_drawn(ls_engine *e, const ls_row *rows, int32_t n, const ls_draws *draws,
+                        ls_err *err) {
+    return ls_pass_after(e, rows, n, NULL, 0, draws, err);
 }
 
 ls_status ls_prefill(ls_engine *e, int32_t seq, const int32_t *token, int32_t n, int32_t pos0,
@@ -387,33 +440,6 @@ static ls_status check_wanted(const ls_engine *e, int32_t first, int32_t n, ls_e
                          first, first + n - 1, e->n_want);
 }
 
-ls_status ls_pass_draw(ls_engine *e, int32_t first, int32_t n, const ls_warp *warp,
-                       const ls_draw *draw, int32_t n_top, ls_err *err) {
-    ls_backend *be = e->be;
-    LS_TRY(check_wanted(e, first, n, err));
-    if (warp)
-        LS_TRY(be->upload(be, e->warp, warp, (size_t)n * sizeof *warp, err));
-    if (draw)
-        LS_TRY(be->upload(be, e->draw, draw, (size_t)n * sizeof *draw, err));
-    const ls_stats_args a = {.logits =
-                                 (const float *)e->logits + (size_t)first * (size_t)e->o.n_vocab,
-                             .ld_logits = e->o.n_vocab,
-                             .n_vocab = e->o.n_vocab,
-                             .warp = e->warp,
-                             .draw = e->draw,
-                             .n_top = n_top,
-                             .stats = e->result->stats + first,
-                             .n_rows = n};
-    be->stats(be, &a);
-    return be->status(be, err);
-}
-
-ls_status ls_pass_stats(ls_engine *e, int32_t first, int32_t n, const ls_warp *warp,
-                        const ls_draw *draw, int32_t n_top, ls_row_stats *stats, ls_err *err) {
-    LS_TRY(ls_pass_draw(e, first, n, warp, draw, n_top, err));
-    return e->be->download(e->be, stats, e->result->stats + first, (size_t)n * sizeof *stats, err);
-}
-
 ls_status ls_pass_accept(ls_engine *e, const ls_accept *how, ls_err *err) {
     LS_TRY(check_wanted(e, 0, how->n + 1, err));
     const ls_accept_args a = {.kind = how->kind,
@@ -430,7 +456,8 @@ ls_status ls_pass_accept(ls_engine *e, const ls_accept *how, ls_err *err) {
                               .n = how->n,
                               .seed = how->seed,
                               .sequence = how->sequence,
-                              .position = how->position};
+                              .position = how->position,
+                              .part = e->stats_part};
     e->be->accept(e->be, &a);
     return e->be->status(e->be, err);
 }
@@ -446,7 +473,8 @@ ls_status ls_pass_result(ls_engine *e, ls_row_stats *draft, int32_t n_draft,
         e->be->download(e->be, (char *)h + from, (const char *)e->result + from, to - from, err));
     if (n_draft)
         memcpy(draft, h->draft, (size_t)n_draft * sizeof *draft);
-    *verdict = h->verdict;
+    if (verdict)
+        *verdict = h->verdict;
     memcpy(stats, (const char *)h + offsetof(ls_result, stats), (size_t)n * sizeof *stats);
     return LS_OK;
 }
@@ -504,25 +532,22 @@ ls_status ls_chain_feed(ls_engine *e, int32_t row, bool keep, ls_err *err) {
                             .slot = e->d.slot,
                             .length = e->d.length,
                             .loc = locator(e, false),
-                            .draw = e->draw,
+                            .draw = e->d.draw,
                             .row = row,
                             .n = LS_CHAIN_MAX};
     be->feed(be, &a);
     return be->status(be, err);
 }
 
-ls_status ls_chain_pass(ls_engine *e, int32_t seq, ls_err *err) {
+ls_status ls_chain_pass(ls_engine *e, int32_t seq, int32_t n_top, ls_err *err) {
     const int32_t index = ls_kv_len(e->kv, seq);
     if (index < 0 || ls_kv_slot(e->kv, seq, index) < 0 || index >= e->o.context)
         return ls_fail(err, LS_ERR_FULL, "chain: row %d of sequence %d was not reserved", index,
                        seq);
-    /* the wanted row of a single-row pass is row 0 */
-    if (e->h.want[0] != 0 || e->n_want != 1) {
-        e->n_want = 1;
-        e->h.want[0] = 0;
-        LS_TRY(e->be->upload(e->be, e->d.want, e->h.want, sizeof(int32_t), err));
-    }
-    LS_TRY(run(e, false, 1, err));
+    e->n_want = 1; /* the row itself */
+    const pass_form form = {
+        .n_rows = 1, .n_want = 1, .drawn = true, .n_top = n_top, .without = e->without};
+    LS_TRY(run(e, &form, err));
     LS_TRY(ran(e, 1, err));
     ls_kv_append(e->kv, seq, index + 1);
     return LS_OK;

@@ -67,8 +67,8 @@ static ls_status step(plain_run *r, int32_t token, int32_t pos, ls_row_stats *st
     const ls_gen *g = r->g;
     const ls_row row = ls_row_chain(r->seq, token, pos, true);
     const ls_draw draw = ls_draw_key(g->seed, g->sequence, (uint32_t)(pos + 1), LS_DRAW_TOKEN, 0);
-    LS_TRY(ls_pass(r->e, &row, 1, err));
-    return ls_pass_stats(r->e, 0, 1, &g->warp, &draw, 0, stats, err);
+    LS_TRY(ls_pass_drawn(r->e, &row, 1, &(ls_draws){.warp = &g->warp, .draw = &draw}, err));
+    return ls_pass_result(r->e, NULL, 0, NULL, stats, 1, err);
 }
 
 static ls_status decode(plain_run *r, ls_err *err) {

@@ -410,11 +410,17 @@ static ls_gather_args map_gather(stage *s, ls_gather_args a) {
 }
 STAGED(gather)
 
+/* Scratch that only a device has, under a host address that no operand has. */
+static void *device_scratch(stage *s, const void *unused, size_t bytes) {
+    return s->be ? put(s, (const char *)unused + 1, bytes, SCRATCH, AS_BYTES) : NULL;
+}
+
 static ls_stats_args map_stats(stage *s, ls_stats_args a) {
     a.stats = put(s, a.stats, (size_t)a.n_rows * sizeof *a.stats, RESULT, AS_STATS);
     a.logits = RD(a.logits, cells(a.n_rows, a.ld_logits), 4);
     a.warp = RD(a.warp, a.n_rows, sizeof *a.warp);
     a.draw = RD(a.draw, a.n_rows, sizeof *a.draw);
+    a.part = device_scratch(s, a.stats, (size_t)a.n_rows * ls_stats_part_bytes(a.n_vocab));
     return a;
 }
 STAGED(stats)
@@ -475,6 +481,7 @@ static ls_accept_args map_accept(stage *s, ls_accept_args a) {
     a.draft = RD(a.draft, a.n, sizeof *a.draft);
     a.logits = RD(a.logits, cells(a.n + 1, a.ld_logits), 4);
     a.draft_logits = RD(a.draft_logits, cells(a.n, a.ld_draft), 4);
+    a.part = device_scratch(s, a.out, ls_stats_part_bytes(a.n_vocab));
     return a;
 }
 STAGED(accept)

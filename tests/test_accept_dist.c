@@ -92,7 +92,7 @@ static void draw_rows(const float *x, ls_warp warp, uint64_t seed, uint32_t at, 
         warps[r] = warp;
         draws[r] = ls_draw_key(seed, 3, at + r, purpose, 0);
     }
-    const ls_stats_args a = {logits, V, V, warps, draws, 0, out, BATCH};
+    const ls_stats_args a = {logits, V, V, warps, draws, 0, out, BATCH, 0, NULL};
     kr_stats(be, &a);
     kr_sync(be);
 }

@@ -126,7 +126,7 @@ static void row_stats(const round_case *c, const float *logits, int32_t ld, ls_w
         warps[i] = warp;
         draws[i] = ls_draw_key(c->a.seed, c->a.sequence, c->a.position + (uint32_t)i, purpose, 0);
     }
-    const ls_stats_args stats = {logits, ld, c->a.n_vocab, warps, draws, 2, out, n};
+    const ls_stats_args stats = {logits, ld, c->a.n_vocab, warps, draws, 2, out, n, 0, NULL};
     form[0]->stats(form[0], &stats);
     kr_sync(form[0]);
 }

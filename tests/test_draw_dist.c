@@ -65,7 +65,7 @@ static float draw_tokens(const float *x, ls_warp warp, uint64_t seed, int *count
     for (int at = 0; at < N_DRAWS; at += BATCH) {
         for (int r = 0; r < BATCH; r++)
             draw[r] = ls_draw_key(seed, 5, (uint32_t)(at + r), LS_DRAW_TOKEN, 0);
-        ls_stats_args a = {logits, V, V, w, draw, 0, st, BATCH};
+        ls_stats_args a = {logits, V, V, w, draw, 0, st, BATCH, 0, NULL};
         kr_stats(be, &a);
         kr_sync(be);
         for (int r = 0; r < BATCH; r++)

@@ -228,8 +228,8 @@ static int32_t decide(ls_backend *be, const float *p, const float *q, int32_t n,
                                   ls_draw_key(77, 0, position + 1, LS_DRAW_TOKEN, 0)};
     ls_row_stats stats[2], draft_stats;
     ls_verdict_set v = {-9, -9};
-    be->stats(be, &(ls_stats_args){draft, n, n, warp, &of_draft, 0, &draft_stats, 1});
-    be->stats(be, &(ls_stats_args){target, n, n, warp, of_target, 0, stats, 2});
+    be->stats(be, &(ls_stats_args){draft, n, n, warp, &of_draft, 0, &draft_stats, 1, 0, NULL});
+    be->stats(be, &(ls_stats_args){target, n, n, warp, of_target, 0, stats, 2, 0, NULL});
     const int32_t x = draft_stats.token;
     be->accept(be, &(ls_accept_args){.kind = LS_ACCEPT_REJECTION,
                                      .token = &x,

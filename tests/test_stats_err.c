@@ -46,7 +46,7 @@ static void cases(void **state) {
             const ls_warp w = {p == 0 ? 0.0f : temperature ? number(temperature) : 1.0f, 0, 1, 0};
             const ls_draw d = ls_draw_key(3, 0, p, LS_DRAW_TEST, 0);
             ls_row_stats st;
-            ls_stats_args a = {x, (int)n, (int)n, &w, &d, 4, &st, 1};
+            ls_stats_args a = {x, (int)n, (int)n, &w, &d, 4, &st, 1, 0, NULL};
             kr_stats(be, &a);
             kr_sync(be);
             if (json_is_string(greedy)) {
@@ -82,7 +82,7 @@ static void flags(void **state) {
             const int n = sizes[i], at = end ? n - 1 : 0;
             float *x = kr_alloc((size_t)(n + 1) * 4);
             ls_row_stats st;
-            ls_stats_args a = {x, n + 1, n, &w, &d, 4, &st, 1};
+            ls_stats_args a = {x, n + 1, n, &w, &d, 4, &st, 1, 0, NULL};
             kr_fill(x, (size_t)n, 4, 2.0f);
             x[n] = NAN; /* past the vocabulary: nobody's business */
             kr_stats(be, &a);
@@ -141,7 +141,7 @@ static void refusals(void **state) {
     be->attn(be, &a);
     assert_int_equal(be->sync(be, &err), LS_ERR_SHAPE);
 
-    ls_stats_args s = {x, 8, 9, NULL, NULL, 0, NULL, 1};
+    ls_stats_args s = {x, 8, 9, NULL, NULL, 0, NULL, 1, 0, NULL};
     be->stats(be, &s);
     assert_int_equal(be->sync(be, &err), LS_ERR_SHAPE);
     s.n_vocab = 8, s.n_top = 9;

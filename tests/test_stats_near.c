@@ -20,7 +20,7 @@ static ls_backend *be;
 static ls_row_stats stats_of(const float *x, int n, int ld, ls_warp warp, ls_draw draw, int n_top) {
     ls_row_stats st;
     memset(&st, 0xff, sizeof st);
-    ls_stats_args a = {x, ld, n, &warp, &draw, n_top, &st, 1};
+    ls_stats_args a = {x, ld, n, &warp, &draw, n_top, &st, 1, 0, NULL};
     kr_stats(be, &a);
     kr_sync(be);
     return st;

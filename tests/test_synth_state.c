@@ -206,8 +206,8 @@ static void entropy(void **state) {
         const ls_warp warp = {.top_p = 1};
         const ls_draw draw = {0};
         ls_row_stats stats;
-        OK(ls_pass(e, &row, 1, &err), &err);
-        OK(ls_pass_stats(e, 0, 1, &warp, &draw, 0, &stats, &err), &err);
+        OK(ls_pass_drawn(e, &row, 1, &(ls_draws){.warp = &warp, .draw = &draw}, &err), &err);
+        OK(ls_pass_result(e, NULL, 0, NULL, &stats, 1, &err), &err);
         sum += (double)stats.entropy / 128;
     }
     const double all = log(m->n_token);

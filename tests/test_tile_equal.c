@@ -187,7 +187,7 @@ static void vocabulary(void **state) {
             x[V + 50] = -INFINITY, x[3 * V + 99] = -0.0f;
         for (int r = 0; r < R; r++)
             draw[r] = ls_draw_key(99, 1, (uint32_t)r, LS_DRAW_TEST, 0);
-        ls_stats_args s = {x, V, V, warp, draw, LS_TOP_MAX, NULL, R};
+        ls_stats_args s = {x, V, V, warp, draw, LS_TOP_MAX, NULL, R, 0, NULL};
         EACH(stats, s, (memset(stats[b], 0xff, sizeof stats[b]), s.stats = stats[b]))
         compare("stats", 0, 1);
         for (int b = 1; b < n_backends; b++)
