@@ -83,7 +83,7 @@ int ls_mma_reads_x16(const ls_linear_args *a, int32_t n, const ls_mma_device *de
 cudaError_t ls_mma_linears(const ls_linear_args *a, int32_t n, const void *x16,
                            const ls_mma_norm *norm, const ls_mma_next *next, void *scratch,
                            const ls_mma_device *dev, cudaStream_t stream);
-#define LS_MMA_FEW 16 /* rows of one narrow launch */
+#define LS_MMA_FEW 16 /* rows of the narrow kernel: one launch, or two where memory is small */
 #ifdef __cplusplus
 }
 #endif

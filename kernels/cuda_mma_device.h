@@ -44,7 +44,7 @@ typedef struct mma_list {
 } mma_list;
 
 /* The narrow kernel: how many of n_rows rows one launch takes, and that launch. */
-int32_t ls_mma_narrow_rows(int32_t n_rows);
+int32_t ls_mma_narrow_rows(const ls_mma_device *dev, int32_t n_rows);
 cudaError_t ls_mma_narrow(const mma_list *m, const void *x16, int32_t n_in, int32_t n_rows,
                           const ls_mma_norm *norm, const ls_mma_next *next,
                           const ls_mma_device *dev, cudaStream_t stream);
@@ -77,6 +77,11 @@ MMA_FN uint4 mma_lds4(uint32_t at) {
                  : "r"(at)
                  : "memory");
     return v;
+}
+MMA_FN void mma_sts4(uint32_t at, uint4 v) {
+    asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(at), "r"(v.x), "r"(v.y), "r"(v.z),
+                 "r"(v.w)
+                 : "memory");
 }
 MMA_FN float4 mma_ldsf4(uint32_t at) {
     float4 v;
@@ -111,6 +116,16 @@ MMA_FN void mma_bar_wait(uint32_t bar, uint32_t parity) {
                  "r"(parity)
                  : "memory");
 #endif
+}
+/* Whether that phase has ended. */
+MMA_FN bool mma_bar_test(uint32_t bar, uint32_t parity) {
+    uint32_t ended;
+    asm volatile("{\n.reg .pred p;\nmbarrier.test_wait.parity.shared.b64 p, [%1], %2;\n"
+                 "selp.u32 %0, 1, 0, p;\n}"
+                 : "=r"(ended)
+                 : "r"(bar), "r"(parity)
+                 : "memory");
+    return ended != 0;
 }
 MMA_FN void mma_bar_arrive(uint32_t bar) {
     asm volatile("{\n.reg .b64 s;\nmbarrier.arrive.shared.b64 s, [%0];\n}" ::"r"(bar) : "memory");

@@ -21,11 +21,13 @@
 #define MMA_WARPS 8
 #define MMA_THREADS (MMA_WARPS * 32)
 #define MMA_BLOCK (MMA_THREADS + 32) /* with the feeder */
-#define MMA_STAGE_STEPS 8            /* steps of one copy into a ring */
+#define MMA_BOUND 512 /* asks for 128 registers a thread: warps of small kernels fit beside these */
+#define MMA_STAGE_STEPS 8 /* steps of one copy into a ring */
 #define MMA_STAGE_BYTES (MMA_STAGE_STEPS * MMA_STEP_BYTES)
 #define MMA_STAGES (MMA_SEGMENT_STEPS / MMA_STAGE_STEPS)
 #define MMA_DEPTH_MOST 6
-#define MMA_ROWS_MAX 16
+#define MMA_FIRST 2               /* copies on their way at once at first */
+#define MMA_MORE_BYTES (16 * 512) /* of rows 8 to 15, a warp */
 
 #define MMA_BAND 8 /* tiles whose totals a block keeps */
 
@@ -82,21 +84,29 @@ MMA_FN mma_job mma_job_of(const mma_narrow_args *a, const mma_at *at, int warp) 
     return j;
 }
 
-/* The warp's segment of x: of row 8 i + g, lane t's four k of the steps 2 q and 2 q + 1. */
-template <int NT>
-MMA_FN void mma_take_x(const mma_narrow_args *a, uint4 x[NT][16], int segment, int lane) {
-    const int g = lane >> 2, t = lane & 3, k0 = segment * MMA_SEGMENT;
+/* The warp's segment of x: of row g, lane t's four k of the steps 2 q and 2 q + 1. Of rows 8 to 15 the
+ * same lies in shared memory, where a lane reads what it wrote: in registers it would leave no room
+ * for other kernels' warps beside these, and nothing would begin early. */
+MMA_FN void mma_take_rows(const mma_narrow_args *a, uint4 x[16], int row, int segment, int lane) {
+    const int k0 = segment * MMA_SEGMENT;
+    const uint16_t *from = a->x16 + (size_t)row * (size_t)a->ld + k0 + (lane & 3) * 8;
 #pragma unroll
-    for (int i = 0; i < NT; i++) {
-        const int row = i * 8 + g;
-        const uint16_t *from = a->x16 + (size_t)row * (size_t)a->ld + k0 + t * 8;
-#pragma unroll
-        for (int q = 0; q < 16; q++) {
-            x[i][q] = make_uint4(0, 0, 0, 0);
-            if (row < a->n_rows && k0 + q * 32 < a->ld)
-                x[i][q] = __ldcg((const uint4 *)(const void *)(from + q * 32));
-        }
+    for (int q = 0; q < 16; q++) {
+        x[q] = make_uint4(0, 0, 0, 0);
+        if (row < a->n_rows && k0 + q * 32 < a->ld)
+            x[q] = __ldcg((const uint4 *)(const void *)(from + q * 32));
     }
+}
+template <int NT>
+MMA_FN void mma_take_x(const mma_narrow_args *a, uint4 x[16], uint32_t more, int segment,
+                       int lane) {
+    if (NT == 2) {
+        mma_take_rows(a, x, 8 + (lane >> 2), segment, lane);
+#pragma unroll
+        for (int q = 0; q < 16; q++)
+            mma_sts4(more + (uint32_t)(q * 512), x[q]);
+    }
+    mma_take_rows(a, x, lane >> 2, segment, lane);
 }
 
 /* ---- sums ------------------------------------------------------------------------------------ */
@@ -202,24 +212,45 @@ MMA_FN const char *mma_job_weights(const mma_narrow_args *a, const mma_job *j) {
 }
 
 #if LS_MMA_BULK
-/* The feeder: lane w feeds warp w. A place of the first round is empty. */
+/* The feeder: lane w feeds warp w. No lane waits: the warps meet at the end of an item, so one that
+ * waited for its own warp could keep another from what that warp waits for. A place of the first round
+ * is empty. Until the warp has used one, so has its x, only MMA_FIRST copies are on their way at once:
+ * x, and what the launches ahead read, queue behind all that are. */
 MMA_FN void mma_feed(const mma_narrow_args *a, uint32_t memory, uint32_t bars, int lane) {
-    mma_ring r = mma_ring_of(a, memory, bars, lane);
-    if (lane >= MMA_WARPS)
-        return;
     const uint64_t once = mma_once();
-    for (mma_at at = mma_begin(a); at.band < at.end; mma_next_item(a, &at)) {
-        const mma_job j = mma_job_of(a, &at, lane);
-        if (j.steps == 0)
-            continue;
-        const char *from = mma_job_weights(a, &j);
-        for (int left = j.steps; left > 0; left -= MMA_STAGE_STEPS, from += MMA_STAGE_BYTES) {
+    mma_ring r = mma_ring_of(a, memory, bars, lane & (MMA_WARPS - 1)), landed = r;
+    int under_way = 0, left = 0; /* copies from `landed` on; steps of the item */
+    bool begun = false;
+    const char *from = NULL;
+    mma_at at = mma_begin(a);
+    if (lane >= MMA_WARPS)
+        at.band = at.end;
+    while (__any_sync(0xffffffffu, left > 0 || at.band < at.end)) {
+        if (left <= 0 && at.band < at.end) {
+            const mma_job j = mma_job_of(a, &at, lane);
+            left = j.steps;
+            if (left > 0)
+                from = mma_job_weights(a, &j);
+            mma_next_item(a, &at);
+        }
+        if (!begun && under_way > 0) {
+            begun = mma_bar_test(r.empty, 0);
+            if (mma_bar_test(landed.full + (uint32_t)landed.place * 8, landed.parity)) {
+                mma_next_place(&landed);
+                under_way--;
+            }
+        }
+        if (left > 0 && (begun || under_way < MMA_FIRST) &&
+            mma_bar_test(r.empty + (uint32_t)r.place * 8, r.parity ^ 1)) {
             const uint32_t n = (uint32_t)(min(left, MMA_STAGE_STEPS) * MMA_STEP_BYTES);
             const uint32_t full = r.full + (uint32_t)r.place * 8;
-            mma_bar_wait(r.empty + (uint32_t)r.place * 8, r.parity ^ 1);
             mma_bar_expect(full, n);
             mma_bulk_once(r.at + (uint32_t)(r.place * MMA_STAGE_BYTES), from, n, full, once);
+            begun = begun || r.parity; /* a second round */
             mma_next_place(&r);
+            under_way++;
+            left -= MMA_STAGE_STEPS;
+            from += MMA_STAGE_BYTES;
         }
     }
 }
@@ -256,42 +287,47 @@ MMA_FN void mma_feed(const mma_narrow_args *a, uint32_t memory, uint32_t bars, i
 
 /* ---- a block's items ------------------------------------------------------------------------- */
 
-/* A segment's steps onto the sums: while four are multiplied the next four come out of the ring.
- * WHOLE: there are 32. */
+/* A segment's steps onto the sums: while a group is multiplied the next one comes out of the ring (and
+ * of `more`, where there are more than 8 rows). WHOLE: there are 32. */
 template <int NT, bool WHOLE>
-MMA_FN void mma_segment(float c[NT][4], const uint4 x[NT][16], mma_ring *r, int steps, int lane) {
-    enum { MMA_GROUP = NT == 1 ? 4 : 2, GROUPS = MMA_SEGMENT_STEPS / MMA_GROUP };
-    enum { IN_STAGE = MMA_STAGE_STEPS / MMA_GROUP };
-    uint4 v[2][MMA_GROUP];
+MMA_FN void mma_segment(float c[NT][4], const uint4 x[16], uint32_t more, mma_ring *r, int steps,
+                        int lane) {
+    enum { GROUP = NT == 1 ? 4 : 2, GROUPS = MMA_SEGMENT_STEPS / GROUP };
+    enum { IN_STAGE = MMA_STAGE_STEPS / GROUP };
+    uint4 v[2][GROUP], y[2][GROUP / 2];
     uint32_t used[2] = {0, 0}; /* the place that the stage of this parity was read from */
 #pragma unroll
     for (int g = 0; g <= GROUPS; g++) { /* loads group g, multiplies group g - 1 */
-        if (g < GROUPS && (WHOLE || g * MMA_GROUP < steps)) {
+        if (g < GROUPS && (WHOLE || g * GROUP < steps)) {
             if (g % IN_STAGE == 0)
                 mma_bar_wait(r->full + (uint32_t)r->place * 8, r->parity);
             const uint32_t w =
                 r->at + (uint32_t)(r->place * MMA_STAGE_BYTES +
-                                   g % IN_STAGE * MMA_GROUP * MMA_STEP_BYTES + lane * 16);
+                                   g % IN_STAGE * GROUP * MMA_STEP_BYTES + lane * 16);
 #pragma unroll
-            for (int i = 0; i < MMA_GROUP; i++) /* past `steps`: the place is as long */
+            for (int i = 0; i < GROUP; i++) /* past `steps`: the place is as long */
                 v[g & 1][i] = mma_lds4(w + (uint32_t)(i * MMA_STEP_BYTES));
-            if (g % IN_STAGE == IN_STAGE - 1 || (!WHOLE && (g + 1) * MMA_GROUP >= steps)) {
+            if (NT == 2)
+#pragma unroll
+                for (int i = 0; i < GROUP / 2; i++)
+                    y[g & 1][i] = mma_lds4(more + (uint32_t)((g * GROUP / 2 + i) * 512));
+            if (g % IN_STAGE == IN_STAGE - 1 || (!WHOLE && (g + 1) * GROUP >= steps)) {
                 used[g / IN_STAGE & 1] = r->empty + (uint32_t)r->place * 8;
                 mma_next_place(r);
             }
         }
         const int b = g - 1;
-        if (b < 0 || (!WHOLE && b * MMA_GROUP >= steps))
+        if (b < 0 || (!WHOLE && b * GROUP >= steps))
             continue;
 #pragma unroll
-        for (int i = 0; i < MMA_GROUP; i++)
-            if (WHOLE || b * MMA_GROUP + i < steps)
+        for (int i = 0; i < GROUP; i++)
+            if (WHOLE || b * GROUP + i < steps)
 #pragma unroll
                 for (int j = 0; j < NT; j++) {
-                    const uint4 at = x[j][(b * MMA_GROUP + i) / 2];
+                    const uint4 at = j ? y[b & 1][i / 2] : x[(b * GROUP + i) / 2];
                     mma_step(c[j], v[b & 1][i], i & 1 ? at.z : at.x, i & 1 ? at.w : at.y);
                 }
-        if (b % IN_STAGE == IN_STAGE - 1 || (!WHOLE && (b + 1) * MMA_GROUP >= steps)) {
+        if (b % IN_STAGE == IN_STAGE - 1 || (!WHOLE && (b + 1) * GROUP >= steps)) {
             __syncwarp(); /* all lanes have read the place: what they read is in the products */
             if (lane == 0)
                 mma_bar_arrive(used[b / IN_STAGE & 1]);
@@ -308,14 +344,14 @@ MMA_FN void mma_meet(void) {
 template <int NT> struct mma_shared {
     float meet[2][MMA_WARPS][NT][128];
     float total[MMA_BAND][NT][128]; /* of the ranges so far */
-    float root[MMA_ROWS_MAX];       /* of the norm ahead */
+    float root[LS_MMA_FEW];         /* of the norm ahead */
 };
 
 /* The block's items. */
 template <int NT>
-MMA_FN void mma_walk(const mma_narrow_args &a, mma_ring *ring, mma_shared<NT> *mem, int warp,
-                     int lane) {
-    uint4 x[NT][16];
+MMA_FN void mma_walk(const mma_narrow_args &a, mma_ring *ring, uint32_t more, mma_shared<NT> *mem,
+                     int warp, int lane) {
+    uint4 x[16];
     int have = -1, buffer = 0;
     bool first = true;
 #pragma unroll 1
@@ -324,7 +360,7 @@ MMA_FN void mma_walk(const mma_narrow_args &a, mma_ring *ring, mma_shared<NT> *m
         const int kind = mma_kind(&a, &at), slots = a.slots[kind], teams = a.teams[kind];
         if (job.steps > 0 && job.segment != have) {
             have = job.segment;
-            mma_take_x<NT>(&a, x, have, lane);
+            mma_take_x<NT>(&a, x, more, have, lane);
         }
         if (a.norm.squares && first) /* published by the first meeting */
             for (int r = warp; r < a.n_rows; r += MMA_WARPS)
@@ -340,9 +376,9 @@ MMA_FN void mma_walk(const mma_narrow_args &a, mma_ring *ring, mma_shared<NT> *m
         for (int i = 0; i < NT; i++)
             c[i][0] = c[i][1] = c[i][2] = c[i][3] = 0.0f;
         if (job.steps == MMA_SEGMENT_STEPS)
-            mma_segment<NT, true>(c, x, ring, job.steps, lane);
+            mma_segment<NT, true>(c, x, more, ring, job.steps, lane);
         else if (job.steps > 0)
-            mma_segment<NT, false>(c, x, ring, job.steps, lane);
+            mma_segment<NT, false>(c, x, more, ring, job.steps, lane);
 #pragma unroll
         for (int i = 0; i < NT; i++)
             *(float4 *)(void *)&mem->meet[buffer][warp][i][mma_meet_at(lane) * 4] =
@@ -376,7 +412,7 @@ MMA_FN void mma_walk(const mma_narrow_args &a, mma_ring *ring, mma_shared<NT> *m
 /* ---- the kernel ------------------------------------------------------------------------------ */
 
 template <int NT>
-__global__ void __launch_bounds__(MMA_BLOCK, 1)
+__global__ void __launch_bounds__(MMA_BOUND, 1)
     mma_narrow(const __grid_constant__ mma_narrow_args a) {
     extern __shared__ __align__(128) unsigned char memory[];
     __shared__ __align__(8) unsigned long long bars[MMA_WARPS][2][MMA_DEPTH_MOST];
@@ -395,7 +431,9 @@ __global__ void __launch_bounds__(MMA_BLOCK, 1)
         return;
     }
     mma_wait_previous();
-    mma_walk<NT>(a, &ring, &mem, warp, lane);
+    const uint32_t more = mma_smem(memory) + (uint32_t)(MMA_WARPS * a.depth * MMA_STAGE_BYTES +
+                                                        warp * MMA_MORE_BYTES + lane * 16);
+    mma_walk<NT>(a, &ring, more, &mem, warp, lane);
 }
 
 /* ---- the launch ------------------------------------------------------------------------------ */
@@ -404,19 +442,24 @@ typedef void (*mma_narrow_fn)(mma_narrow_args);
 static mma_narrow_fn mma_narrow_of(int32_t n_rows) {
     return n_rows <= 8 ? mma_narrow<1> : mma_narrow<2>;
 }
-static int32_t mma_ring_bytes(int32_t depth) {
-    return MMA_WARPS * depth * MMA_STAGE_BYTES;
+/* Shared memory that a launch asks for, beside what its sums take (26 KiB are enough). */
+static int32_t mma_room(int32_t n_rows, int32_t depth) {
+    return MMA_WARPS * (depth * MMA_STAGE_BYTES + (n_rows > 8 ? MMA_MORE_BYTES : 0));
 }
-/* Copies a ring holds: as many as fit, beside the sums of 16 rows. */
-static int32_t mma_depth(const ls_mma_device *dev) {
+static int mma_fits(const ls_mma_device *dev, int32_t n_rows, int32_t depth) {
+    return mma_room(n_rows, depth) + (26 << 10) <= dev->smem_block;
+}
+/* Copies a ring holds: as many as fit, two at least. */
+static int32_t mma_depth(const ls_mma_device *dev, int32_t n_rows) {
     int32_t depth = MMA_DEPTH_MOST;
-    while (depth > 2 && mma_ring_bytes(depth) + (26 << 10) > dev->smem_block)
+    while (depth > 2 && !mma_fits(dev, n_rows, depth))
         depth--;
     return depth;
 }
 
-int32_t ls_mma_narrow_rows(int32_t n_rows) {
-    return n_rows < MMA_ROWS_MAX ? n_rows : MMA_ROWS_MAX;
+int32_t ls_mma_narrow_rows(const ls_mma_device *dev, int32_t n_rows) {
+    const int32_t most = mma_fits(dev, LS_MMA_FEW, 2) ? LS_MMA_FEW : 8;
+    return n_rows < most ? n_rows : most;
 }
 
 /* Teams: as many as a block has warps for, unless that left multiprocessors without work. */
@@ -449,7 +492,7 @@ static mma_narrow_args narrow_args(const mma_list *m, const void *x16, int32_t n
     k.band = k.ranges > 1 ? MMA_BAND : m->tiles;
     k.share = m->tiles / dev->n_sm;
     k.rest = m->tiles % dev->n_sm;
-    k.depth = mma_depth(dev);
+    k.depth = mma_depth(dev, n_rows);
     return k;
 }
 
@@ -461,7 +504,7 @@ cudaError_t ls_mma_narrow(const mma_list *m, const void *x16, int32_t n_in, int3
     cudaLaunchConfig_t c = {};
     c.gridDim = dim3((unsigned)(m->tiles < dev->n_sm ? m->tiles : dev->n_sm));
     c.blockDim = dim3(MMA_BLOCK);
-    c.dynamicSmemBytes = (size_t)mma_ring_bytes(k.depth);
+    c.dynamicSmemBytes = (size_t)mma_room(n_rows, k.depth);
     c.stream = stream;
     c.attrs = early;
     c.numAttrs = dev->pdl ? 1 : 0;
@@ -472,10 +515,10 @@ cudaError_t ls_mma_narrow(const mma_list *m, const void *x16, int32_t n_in, int3
 
 cudaError_t ls_mma_narrow_get(ls_mma_device *dev) {
     cudaError_t e = cudaSuccess;
-    for (int rows = 8; rows <= 16 && e == cudaSuccess; rows += 8) {
+    for (int rows = 8; rows <= ls_mma_narrow_rows(dev, LS_MMA_FEW) && e == cudaSuccess; rows += 8) {
         const void *f = (const void *)mma_narrow_of(rows);
         e = cudaFuncSetAttribute(f, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                 mma_ring_bytes(mma_depth(dev)));
+                                 mma_room(rows, mma_depth(dev, rows)));
         if (e == cudaSuccess)
             e = cudaFuncSetAttribute(f, cudaFuncAttributePreferredSharedMemoryCarveout,
                                      cudaSharedmemCarveoutMaxShared);

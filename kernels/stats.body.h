@@ -586,11 +586,15 @@ LS_FN void ls_stats_join(const ls_stats_args *a, int r, const ls_stats_row *row,
                     out->n_top = i + 1;
                 }
             }
+            const int32_t token = greedy ? mem->id[0] : mem->drawn;
+            const float of_token =
+                token < 0 ? 0.0f : ls_exp((row->x[token] - row->max) / row->temp) / sum;
             LS_LANE0 {
                 out->argmax = mem->id[0];
                 out->margin =
                     mem->second == INT32_MIN ? LS_INF : row->max - ls_unorder(mem->second);
-                out->token = greedy ? out->argmax : mem->drawn;
+                out->token = token;
+                out->token_prob = of_token;
                 out->max = row->max;
                 out->temp = row->temp;
                 out->floor = floor;

@@ -125,6 +125,8 @@ static void check_row(const float *x, int n, int ld, ls_warp w, uint32_t positio
     else
         assert_true(st.token >= 0 && st.token < n && y[st.token] >= st.floor);
 
+    kr_near("probability of the token", (double)st.token_prob, exp((double)y[st.token]) / sum,
+            (rel + 0x1p-22) * exp((double)y[st.token]) / sum);
     assert_int_equal(st.n_top, listed < LS_TOP_MAX ? listed : LS_TOP_MAX);
     for (int i = 0; i < st.n_top; i++) {
         const int t = st.top_token[i];
