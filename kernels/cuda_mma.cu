@@ -1,12 +1,18 @@
 /* cuda_mma.cu - the tensor-core linear of profile `mma` (N-MMA): packing, and which kernel runs.
  * Up to 16 rows take the narrow kernel (cuda_mma_narrow.cu). More take it several times, or the wide
- * one (cuda_mma_wide.cu), whichever should be faster: the bits are the same. */
-#include "cuda_mma_device.h"
+ * one (cuda_mma_wide.cu), whichever should be faster: the bits are the same. Q8_0 and Q4_K have the
+ * narrow one alone. */
+#include "cuda_mma_format.h"
 
 /* ---- packing --------------------------------------------------------------------------------- */
 
-size_t ls_mma_bytes(int32_t n_out, int32_t n_in) {
-    return (size_t)mma_ceil(n_out, MMA_TILE) * (size_t)mma_ceil(n_in, MMA_STEP) * MMA_STEP_BYTES;
+int ls_mma_has(ls_dtype t) {
+    return t == LS_BF16 || t == LS_Q8_0 || t == LS_Q4_K;
+}
+
+size_t ls_mma_bytes(ls_dtype t, int32_t n_out, int32_t n_in) {
+    return (size_t)mma_ceil(n_out, MMA_TILE) *
+           (size_t)mma_ceil(n_in, MMA_STEP * MMA_GROUP_STEPS(t)) * (size_t)MMA_GROUP_BYTES(t);
 }
 
 MMA_FN uint32_t mma_pair_at(const uint16_t *w, int n_out, int n_in, int row, int k) {
@@ -35,12 +41,15 @@ __global__ void mma_pack(const uint16_t *w, int n_out, int n_in, uint4 *packed, 
     }
 }
 
-cudaError_t ls_mma_pack(const void *rowmajor_bf16_d, int32_t n_out, int32_t n_in, void *packed_d,
-                        cudaStream_t stream) {
-    if (!rowmajor_bf16_d || !packed_d || n_out < 1 || n_in < 1)
+cudaError_t ls_mma_pack(const void *rowmajor_d, ls_dtype t, int32_t n_out, int32_t n_in,
+                        void *packed_d, cudaStream_t stream) {
+    if (!rowmajor_d || !packed_d || n_out < 1 || n_in < 1 || !ls_mma_has(t) ||
+        n_in % (int32_t)ls_dtype_block(t) != 0)
         return cudaErrorInvalidValue;
-    mma_pack<<<2048, 256, 0, stream>>>((const uint16_t *)rowmajor_bf16_d, n_out, n_in,
-                                       (uint4 *)packed_d, ls_mma_bytes(n_out, n_in) / 16);
+    if (t != LS_BF16)
+        return ls_mma_pack_blocks(rowmajor_d, t, n_out, n_in, packed_d, stream);
+    mma_pack<<<2048, 256, 0, stream>>>((const uint16_t *)rowmajor_d, n_out, n_in, (uint4 *)packed_d,
+                                       ls_mma_bytes(t, n_out, n_in) / 16);
     return cudaGetLastError();
 }
 
@@ -119,6 +128,9 @@ cudaError_t ls_mma_weigh(const ls_rmsnorm_args *a, uint16_t *z, float *squares,
 static int mma_list_make(const ls_linear_args *a, int32_t n, mma_list *m) {
     m->n = n;
     m->tiles = 0;
+    m->format = a->w.dtype;
+    if (!ls_mma_has(m->format) || a->w.n_in % (int32_t)ls_dtype_block(m->format) != 0)
+        return 0;
     for (int32_t i = 0; i < LS_LINEARS; i++) {
         m->first[i] = INT32_MAX;
         m->w[i] = NULL;
@@ -128,7 +140,7 @@ static int mma_list_make(const ls_linear_args *a, int32_t n, mma_list *m) {
         if (i >= n)
             continue;
         if (a[i].x != a->x || a[i].n_rows != a->n_rows || a[i].w.n_in != a->w.n_in ||
-            a[i].w.dtype != LS_BF16 || a[i].w.n_out < 1 || a[i].w.n_in < 1)
+            a[i].w.dtype != m->format || a[i].w.n_out < 1 || a[i].w.n_in < 1)
             return 0;
         m->w[i] = (const char *)a[i].w.data;
         m->y[i] = a[i].y;
@@ -145,7 +157,7 @@ static int mma_list_make(const ls_linear_args *a, int32_t n, mma_list *m) {
  * 23 bytes or does 3000 operations in each, as an H200's do. */
 static int mma_is_wide(const mma_list *m, int32_t n_rows, const ls_mma_device *dev) {
     const int32_t at_once = ls_mma_narrow_rows(dev, n_rows);
-    if (!ls_mma_wide_fits(dev) || n_rows <= LS_MMA_FEW)
+    if (m->format != LS_BF16 || !ls_mma_wide_fits(dev) || n_rows <= LS_MMA_FEW)
         return 0;
     const double read = (double)mma_ceil(n_rows, at_once) * m->tiles * MMA_TILE * 2.0 / 23.0;
     const double waves = mma_ceil(ls_mma_wide_blocks(m, n_rows), dev->n_sm);
@@ -192,8 +204,8 @@ cudaError_t ls_mma_linears(const ls_linear_args *a, int32_t n, const void *x16,
     return cudaSuccess;
 }
 
-size_t ls_mma_scratch_bytes(int32_t n_out, int32_t n_in, int32_t n_rows) {
-    return ls_mma_wide_scratch(n_out, n_in, n_rows);
+size_t ls_mma_scratch_bytes(ls_dtype t, int32_t n_out, int32_t n_in, int32_t n_rows) {
+    return t == LS_BF16 ? ls_mma_wide_scratch(n_out, n_in, n_rows) : 0;
 }
 
 cudaError_t ls_mma_device_get(ls_mma_device *dev) {

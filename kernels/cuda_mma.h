@@ -1,6 +1,7 @@
 /* cuda_mma.h - the tensor-core linear of profile `mma` (N-MMA, kernels/MMA.md).
  * Shapes      y[R, n_out] = W[n_out, n_in] x[R, n_in] (+ add[R, n_out]); x, y, add: f32 row-major
- *             without padding; W: bf16, packed once by ls_mma_pack. Any sizes from 1.
+ *             without padding; W: bf16, Q8_0 or Q4_K, packed once by ls_mma_pack. Any sizes from 1;
+ *             of Q8_0 and Q4_K n_in is whole blocks.
  * Exactness   result row r is a function of row r of x (and add), W and the shapes. How many rows
  *             ride along, their contents, which kernel ran, the grid and the device's size are not
  *             in it.
@@ -34,12 +35,14 @@ extern "C" {
 /* Reads the current device's properties, and raises the kernels' shared memory limits. */
 cudaError_t ls_mma_device_get(ls_mma_device *dev);
 
+/* Whether weights of this type have a tensor-core form: what `t` is below. */
+int ls_mma_has(ls_dtype t);
 /* Bytes of the packed form: n_out padded to 16, n_in to 16. */
-size_t ls_mma_bytes(int32_t n_out, int32_t n_in);
-/* Packs row-major bf16 [n_out, n_in], both in device memory, in the stream's order. packed_d has
- * ls_mma_bytes and is aligned to 128 bytes. */
-cudaError_t ls_mma_pack(const void *rowmajor_bf16_d, int32_t n_out, int32_t n_in, void *packed_d,
-                        cudaStream_t stream);
+size_t ls_mma_bytes(ls_dtype t, int32_t n_out, int32_t n_in);
+/* Packs row-major weights [n_out, n_in], bf16 or the blocks of a file, both in device memory, in
+ * the stream's order. packed_d has ls_mma_bytes and is aligned to 128 bytes. */
+cudaError_t ls_mma_pack(const void *rowmajor_d, ls_dtype t, int32_t n_out, int32_t n_in,
+                        void *packed_d, cudaStream_t stream);
 
 /* A norm ahead of linears (N-MMAN): their x16 is z, the row weighted but not yet divided, and its
  * squares are summed here. Both are made by ls_mma_weigh, or by the linear that wrote the row. */
@@ -64,7 +67,7 @@ cudaError_t ls_mma_weigh(const ls_rmsnorm_args *a, uint16_t *z, float *squares,
 
 /* Scratch that serves every launch of at most n_rows rows, n_out outputs (of all its linears
  * together) and n_in inputs. */
-size_t ls_mma_scratch_bytes(int32_t n_out, int32_t n_in, int32_t n_rows);
+size_t ls_mma_scratch_bytes(ls_dtype t, int32_t n_out, int32_t n_in, int32_t n_rows);
 
 /* x rounded to bf16 as few rows are read: [n_rows, n_in rounded up to 32], element k of a row at
  * LS_MMA_AT(k), +0 past n_in. Aligned to 16 bytes. Whoever writes x may write this beside it. */
@@ -75,9 +78,9 @@ cudaError_t ls_mma_round(const float *x, int32_t n_in, int32_t n_rows, void *x16
 /* Whether this many rows are read as x16. */
 int ls_mma_reads_x16(const ls_linear_args *a, int32_t n, const ls_mma_device *dev);
 
-/* n <= LS_LINEARS linears of the same x, n_in and n_rows, in one launch where rows are few. w.dtype
- * is LS_BF16, w.data packed. x16: ls_mma_round of x (ignored by many rows). scratch is aligned to
- * 256 bytes.
+/* n <= LS_LINEARS linears of the same x, n_in, n_rows and type of weights, in one launch where rows
+ * are few. w.data is packed. x16: ls_mma_round of x (ignored by many rows of bf16). scratch is
+ * aligned to 256 bytes.
  * norm   NULL, or a norm ahead: x16 is its z, for any number of rows, and x is not read.
  * next   NULL, or what to leave for a norm behind: one linear, at most 16 rows. */
 cudaError_t ls_mma_linears(const ls_linear_args *a, int32_t n, const void *x16,

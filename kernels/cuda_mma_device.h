@@ -41,6 +41,7 @@ typedef struct mma_list {
     int32_t n_tiles[LS_LINEARS];
     int32_t first[LS_LINEARS]; /* a matrix' first tile; past the end where there is none */
     int32_t n, tiles;
+    ls_dtype format; /* of all their weights */
 } mma_list;
 
 /* The narrow kernel: how many of n_rows rows one launch takes, and that launch. */
@@ -258,13 +259,6 @@ MMA_FN void mma_row_root(const ls_mma_norm *a, int r, float *root, int lane) {
 
 MMA_FN int mma_matrix_of(const mma_list *m, int tile) {
     return (tile >= m->first[1]) + (tile >= m->first[2]);
-}
-/* Where the steps of (matrix, segment, tile) begin; `steps` of that segment. */
-MMA_FN const char *mma_unit(const mma_list *m, int i, int tile, int segment, int steps) {
-    const size_t tiles = (size_t)m->n_tiles[i];
-    const size_t local = (size_t)(tile - m->first[i]);
-    return m->w[i] +
-           ((size_t)segment * tiles * MMA_SEGMENT_STEPS + local * (size_t)steps) * MMA_STEP_BYTES;
 }
 #endif
 

@@ -1,10 +1,11 @@
-/* cuda_mma_narrow.cu - the tensor-core linear for 1 to 16 rows (N-MMA): decode and verification.
+/* cuda_mma_narrow.cu - the tensor-core linear for 1 to 16 rows (N-MMA, N-MMAQ): decode and
+ * verification. What is particular to a format of weights is in cuda_mma_format.h.
  * Structure   one block a multiprocessor: 8 warps that multiply and one that feeds them. The (at most
  *             8) segments of a range are dealt to the warps, one each, so that a warp's activations
  *             stay in its registers while it walks tile after tile. With S segments there are up to
  *             8 / S teams of S warps, each with a tile of its own. An item is what a block does
  *             between two barriers: one tile a team.
- * Weights     stream through a ring of copies of 8 steps (4 KiB) for each warp. The feeder fills a
+ * Weights     stream through a ring of stages (some 4 KiB) for each warp. The feeder fills a
  *             place again as soon as its warp has read it, and knows all addresses; the warps know
  *             none, and take an item in far less time than memory takes to bring it: only so does
  *             what a full ring holds make up for the time between two launches.
@@ -16,15 +17,12 @@
  *             the weighted row and its squares are left behind  (N-MMAN).
  * Early       before mma_wait_previous only weights are read: the rings are full by then.
  * Source      after design 5.2; where the grid, teams and depth come from is in no result. */
-#include "cuda_mma_device.h"
+#include "cuda_mma_format.h"
 
 #define MMA_WARPS 8
 #define MMA_THREADS (MMA_WARPS * 32)
 #define MMA_BLOCK (MMA_THREADS + 32) /* with the feeder */
 #define MMA_BOUND 512 /* asks for 128 registers a thread: warps of small kernels fit beside these */
-#define MMA_STAGE_STEPS 8 /* steps of one copy into a ring */
-#define MMA_STAGE_BYTES (MMA_STAGE_STEPS * MMA_STEP_BYTES)
-#define MMA_STAGES (MMA_SEGMENT_STEPS / MMA_STAGE_STEPS)
 #define MMA_DEPTH_MOST 6
 #define MMA_FIRST 2               /* copies on their way at once at first */
 #define MMA_MORE_BYTES (16 * 512) /* of rows 8 to 15, a warp */
@@ -41,7 +39,7 @@ typedef struct mma_narrow_args {
     int32_t slots[2], teams[2], inverse[2];
     int32_t share, rest; /* a block's tiles; one more for the first `rest` blocks */
     int32_t band;        /* tiles of a band */
-    int32_t depth;       /* copies of a ring */
+    int32_t depth;       /* stages of a ring */
 } mma_narrow_args;
 
 /* Where a block is: for each band of its tiles, for each range, the band's tiles, a team each. */
@@ -192,9 +190,10 @@ MMA_FN void mma_next_place(mma_ring *r) {
     }
 }
 /* Ring `warp` of the block. */
+template <int F>
 MMA_FN mma_ring mma_ring_of(const mma_narrow_args *a, uint32_t memory, uint32_t bars, int warp) {
     const uint32_t first = bars + (uint32_t)(warp * 2 * MMA_DEPTH_MOST * 8);
-    return mma_ring{memory + (uint32_t)(warp * a->depth * MMA_STAGE_BYTES),
+    return mma_ring{memory + (uint32_t)(warp * a->depth * MMA_STAGE_BYTES(F)),
                     first,
                     first + MMA_DEPTH_MOST * 8,
                     a->depth,
@@ -207,8 +206,8 @@ MMA_FN void mma_ring_init(const mma_ring *r) {
         mma_bar_init(r->empty + (uint32_t)i * 8, 1);
     }
 }
-MMA_FN const char *mma_job_weights(const mma_narrow_args *a, const mma_job *j) {
-    return mma_unit(&a->m, mma_matrix_of(&a->m, j->tile), j->tile, j->segment, j->steps);
+template <int F> MMA_FN const char *mma_job_weights(const mma_narrow_args *a, const mma_job *j) {
+    return mma_unit_of<F>(&a->m, mma_matrix_of(&a->m, j->tile), j->tile, j->segment, j->steps);
 }
 
 #if LS_MMA_BULK
@@ -216,9 +215,10 @@ MMA_FN const char *mma_job_weights(const mma_narrow_args *a, const mma_job *j) {
  * waited for its own warp could keep another from what that warp waits for. A place of the first round
  * is empty. Until the warp has used one, so has its x, only MMA_FIRST copies are on their way at once:
  * x, and what the launches ahead read, queue behind all that are. */
+template <int F>
 MMA_FN void mma_feed(const mma_narrow_args *a, uint32_t memory, uint32_t bars, int lane) {
     const uint64_t once = mma_once();
-    mma_ring r = mma_ring_of(a, memory, bars, lane & (MMA_WARPS - 1)), landed = r;
+    mma_ring r = mma_ring_of<F>(a, memory, bars, lane & (MMA_WARPS - 1)), landed = r;
     int under_way = 0, left = 0; /* copies from `landed` on; steps of the item */
     bool begun = false;
     const char *from = NULL;
@@ -230,7 +230,7 @@ MMA_FN void mma_feed(const mma_narrow_args *a, uint32_t memory, uint32_t bars, i
             const mma_job j = mma_job_of(a, &at, lane);
             left = j.steps;
             if (left > 0)
-                from = mma_job_weights(a, &j);
+                from = mma_job_weights<F>(a, &j);
             mma_next_item(a, &at);
         }
         if (!begun && under_way > 0) {
@@ -242,41 +242,41 @@ MMA_FN void mma_feed(const mma_narrow_args *a, uint32_t memory, uint32_t bars, i
         }
         if (left > 0 && (begun || under_way < MMA_FIRST) &&
             mma_bar_test(r.empty + (uint32_t)r.place * 8, r.parity ^ 1)) {
-            const uint32_t n = (uint32_t)(min(left, MMA_STAGE_STEPS) * MMA_STEP_BYTES);
+            const uint32_t n = (uint32_t)mma_bytes_of<F>(min(left, MMA_STAGE_STEPS(F)));
             const uint32_t full = r.full + (uint32_t)r.place * 8;
             mma_bar_expect(full, n);
-            mma_bulk_once(r.at + (uint32_t)(r.place * MMA_STAGE_BYTES), from, n, full, once);
+            mma_bulk_once(r.at + (uint32_t)(r.place * MMA_STAGE_BYTES(F)), from, n, full, once);
             begun = begun || r.parity; /* a second round */
             mma_next_place(&r);
             under_way++;
-            left -= MMA_STAGE_STEPS;
-            from += MMA_STAGE_BYTES;
+            left -= MMA_STAGE_STEPS(F);
+            from += MMA_STAGE_BYTES(F);
         }
     }
 }
 #else
 /* The feeder: all lanes feed one warp after another; lane w remembers where warp w's ring is. */
+template <int F>
 MMA_FN void mma_feed(const mma_narrow_args *a, uint32_t memory, uint32_t bars, int lane) {
-    mma_ring own = mma_ring_of(a, memory, bars, lane & (MMA_WARPS - 1));
+    mma_ring own = mma_ring_of<F>(a, memory, bars, lane & (MMA_WARPS - 1));
     for (mma_at at = mma_begin(a); at.band < at.end; mma_next_item(a, &at)) {
         const mma_job j = mma_job_of(a, &at, lane & (MMA_WARPS - 1));
         const unsigned long long from =
-            j.steps ? (unsigned long long)(uintptr_t)mma_job_weights(a, &j) : 0;
-        for (int s = 0; s < MMA_STAGES; s++)
+            j.steps ? (unsigned long long)(uintptr_t)mma_job_weights<F>(a, &j) : 0;
+        for (int s = 0; s < MMA_STAGES(F); s++)
             for (int w = 0; w < MMA_WARPS; w++) {
-                const int left = __shfl_sync(0xffffffffu, j.steps, w) - s * MMA_STAGE_STEPS;
-                const mma_ring ring = mma_ring_of(a, memory, bars, w);
+                const int left = __shfl_sync(0xffffffffu, j.steps, w) - s * MMA_STAGE_STEPS(F);
+                const mma_ring ring = mma_ring_of<F>(a, memory, bars, w);
                 const int place = __shfl_sync(0xffffffffu, own.place, w);
                 const uint32_t parity = __shfl_sync(0xffffffffu, own.parity, w);
                 const char *w0 = (const char *)(uintptr_t)__shfl_sync(0xffffffffu, from, w) +
-                                 s * MMA_STAGE_BYTES;
+                                 s * MMA_STAGE_BYTES(F);
                 if (left <= 0)
                     continue;
                 mma_bar_wait(ring.empty + (uint32_t)place * 8, parity ^ 1);
-                for (int i = 0; i < min(left, MMA_STAGE_STEPS); i++)
-                    mma_copy16(ring.at + (uint32_t)(place * MMA_STAGE_BYTES + i * MMA_STEP_BYTES +
-                                                    lane * 16),
-                               w0 + i * MMA_STEP_BYTES + lane * 16);
+                const int n = mma_bytes_of<F>(min(left, MMA_STAGE_STEPS(F)));
+                for (int i = lane * 16; i < n; i += 32 * 16)
+                    mma_copy16(ring.at + (uint32_t)(place * MMA_STAGE_BYTES(F) + i), w0 + i);
                 mma_copy_arrive(ring.full + (uint32_t)place * 8);
                 if (lane == w)
                     mma_next_place(&own);
@@ -287,13 +287,13 @@ MMA_FN void mma_feed(const mma_narrow_args *a, uint32_t memory, uint32_t bars, i
 
 /* ---- a block's items ------------------------------------------------------------------------- */
 
-/* A segment's steps onto the sums: while a group is multiplied the next one comes out of the ring (and
- * of `more`, where there are more than 8 rows). WHOLE: there are 32. */
+/* A segment's steps of bf16 onto the sums: while a group is multiplied the next one comes out of the
+ * ring (and of `more`, where there are more than 8 rows). WHOLE: there are 32. */
 template <int NT, bool WHOLE>
 MMA_FN void mma_segment(float c[NT][4], const uint4 x[16], uint32_t more, mma_ring *r, int steps,
                         int lane) {
     enum { GROUP = NT == 1 ? 4 : 2, GROUPS = MMA_SEGMENT_STEPS / GROUP };
-    enum { IN_STAGE = MMA_STAGE_STEPS / GROUP };
+    enum { IN_STAGE = MMA_STAGE_STEPS(LS_BF16) / GROUP };
     uint4 v[2][GROUP], y[2][GROUP / 2];
     uint32_t used[2] = {0, 0}; /* the place that the stage of this parity was read from */
 #pragma unroll
@@ -302,7 +302,7 @@ MMA_FN void mma_segment(float c[NT][4], const uint4 x[16], uint32_t more, mma_ri
             if (g % IN_STAGE == 0)
                 mma_bar_wait(r->full + (uint32_t)r->place * 8, r->parity);
             const uint32_t w =
-                r->at + (uint32_t)(r->place * MMA_STAGE_BYTES +
+                r->at + (uint32_t)(r->place * MMA_STAGE_BYTES(LS_BF16) +
                                    g % IN_STAGE * GROUP * MMA_STEP_BYTES + lane * 16);
 #pragma unroll
             for (int i = 0; i < GROUP; i++) /* past `steps`: the place is as long */
@@ -335,6 +335,25 @@ MMA_FN void mma_segment(float c[NT][4], const uint4 x[16], uint32_t more, mma_ri
     }
 }
 
+/* The same of packed weights, a stage after the other. */
+template <int F, int NT>
+MMA_FN void mma_segment_packed(float c[NT][4], const uint4 x[16], uint32_t more,
+                               const uint32_t sum[NT][MMA_SUMS], mma_ring *r, int steps, int lane) {
+#pragma unroll
+    for (int stage = 0; stage < MMA_STAGES(F); stage++) {
+        const int left = steps - stage * MMA_STAGE_STEPS(F);
+        if (left <= 0)
+            break;
+        mma_bar_wait(r->full + (uint32_t)r->place * 8, r->parity);
+        mma_stage<F, NT>(c, x, more, sum, r->at + (uint32_t)(r->place * MMA_STAGE_BYTES(F)), lane,
+                         stage, left);
+        __syncwarp(); /* as above */
+        if (lane == 0)
+            mma_bar_arrive(r->empty + (uint32_t)r->place * 8);
+        mma_next_place(r);
+    }
+}
+
 /* The warps that multiply, and only they, meet. */
 MMA_FN void mma_meet(void) {
     asm volatile("bar.sync 1, %0;" ::"n"(MMA_THREADS) : "memory");
@@ -348,10 +367,11 @@ template <int NT> struct mma_shared {
 };
 
 /* The block's items. */
-template <int NT>
+template <int F, int NT>
 MMA_FN void mma_walk(const mma_narrow_args &a, mma_ring *ring, uint32_t more, mma_shared<NT> *mem,
                      int warp, int lane) {
     uint4 x[16];
+    uint32_t x_sum[NT][MMA_SUMS];
     int have = -1, buffer = 0;
     bool first = true;
 #pragma unroll 1
@@ -361,6 +381,7 @@ MMA_FN void mma_walk(const mma_narrow_args &a, mma_ring *ring, uint32_t more, mm
         if (job.steps > 0 && job.segment != have) {
             have = job.segment;
             mma_take_x<NT>(&a, x, more, have, lane);
+            mma_sums_of<F, NT>(x_sum, x, more, lane);
         }
         if (a.norm.squares && first) /* published by the first meeting */
             for (int r = warp; r < a.n_rows; r += MMA_WARPS)
@@ -375,7 +396,9 @@ MMA_FN void mma_walk(const mma_narrow_args &a, mma_ring *ring, uint32_t more, mm
 #pragma unroll
         for (int i = 0; i < NT; i++)
             c[i][0] = c[i][1] = c[i][2] = c[i][3] = 0.0f;
-        if (job.steps == MMA_SEGMENT_STEPS)
+        if constexpr (F != LS_BF16)
+            mma_segment_packed<F, NT>(c, x, more, x_sum, ring, job.steps, lane);
+        else if (job.steps == MMA_SEGMENT_STEPS)
             mma_segment<NT, true>(c, x, more, ring, job.steps, lane);
         else if (job.steps > 0)
             mma_segment<NT, false>(c, x, more, ring, job.steps, lane);
@@ -411,7 +434,7 @@ MMA_FN void mma_walk(const mma_narrow_args &a, mma_ring *ring, uint32_t more, mm
 
 /* ---- the kernel ------------------------------------------------------------------------------ */
 
-template <int NT>
+template <int F, int NT>
 __global__ void __launch_bounds__(MMA_BOUND, 1)
     mma_narrow(const __grid_constant__ mma_narrow_args a) {
     extern __shared__ __align__(128) unsigned char memory[];
@@ -419,7 +442,7 @@ __global__ void __launch_bounds__(MMA_BOUND, 1)
     __shared__ __align__(16) mma_shared<NT> mem;
     const int lane = (int)threadIdx.x & 31;
     const int warp = __shfl_sync(0xffffffffu, (int)threadIdx.x >> 5, 0);
-    mma_ring ring = mma_ring_of(&a, mma_smem(memory), mma_smem(bars), warp & (MMA_WARPS - 1));
+    mma_ring ring = mma_ring_of<F>(&a, mma_smem(memory), mma_smem(bars), warp & (MMA_WARPS - 1));
     if (warp < MMA_WARPS && lane == 0) {
         mma_ring_init(&ring);
         mma_bar_fence();
@@ -427,38 +450,43 @@ __global__ void __launch_bounds__(MMA_BOUND, 1)
     __syncthreads();
     mma_let_next_begin();
     if (warp == MMA_WARPS) {
-        mma_feed(&a, mma_smem(memory), mma_smem(bars), lane);
+        mma_feed<F>(&a, mma_smem(memory), mma_smem(bars), lane);
         return;
     }
     mma_wait_previous();
-    const uint32_t more = mma_smem(memory) + (uint32_t)(MMA_WARPS * a.depth * MMA_STAGE_BYTES +
+    const uint32_t more = mma_smem(memory) + (uint32_t)(MMA_WARPS * a.depth * MMA_STAGE_BYTES(F) +
                                                         warp * MMA_MORE_BYTES + lane * 16);
-    mma_walk<NT>(a, &ring, more, &mem, warp, lane);
+    mma_walk<F, NT>(a, &ring, more, &mem, warp, lane);
 }
 
 /* ---- the launch ------------------------------------------------------------------------------ */
 
 typedef void (*mma_narrow_fn)(mma_narrow_args);
-static mma_narrow_fn mma_narrow_of(int32_t n_rows) {
-    return n_rows <= 8 ? mma_narrow<1> : mma_narrow<2>;
+static mma_narrow_fn mma_narrow_of(ls_dtype t, int32_t n_rows) {
+    if (t == LS_Q8_0)
+        return n_rows <= 8 ? mma_narrow<LS_Q8_0, 1> : mma_narrow<LS_Q8_0, 2>;
+    if (t == LS_Q4_K)
+        return n_rows <= 8 ? mma_narrow<LS_Q4_K, 1> : mma_narrow<LS_Q4_K, 2>;
+    return n_rows <= 8 ? mma_narrow<LS_BF16, 1> : mma_narrow<LS_BF16, 2>;
 }
 /* Shared memory that a launch asks for, beside what its sums take (26 KiB are enough). */
-static int32_t mma_room(int32_t n_rows, int32_t depth) {
-    return MMA_WARPS * (depth * MMA_STAGE_BYTES + (n_rows > 8 ? MMA_MORE_BYTES : 0));
+static int32_t mma_room(ls_dtype t, int32_t n_rows, int32_t depth) {
+    return MMA_WARPS * (depth * MMA_STAGE_BYTES(t) + (n_rows > 8 ? MMA_MORE_BYTES : 0));
 }
-static int mma_fits(const ls_mma_device *dev, int32_t n_rows, int32_t depth) {
-    return mma_room(n_rows, depth) + (26 << 10) <= dev->smem_block;
+static int mma_fits(const ls_mma_device *dev, ls_dtype t, int32_t n_rows, int32_t depth) {
+    return mma_room(t, n_rows, depth) + (26 << 10) <= dev->smem_block;
 }
 /* Copies a ring holds: as many as fit, two at least. */
-static int32_t mma_depth(const ls_mma_device *dev, int32_t n_rows) {
+static int32_t mma_depth(const ls_mma_device *dev, ls_dtype t, int32_t n_rows) {
     int32_t depth = MMA_DEPTH_MOST;
-    while (depth > 2 && !mma_fits(dev, n_rows, depth))
+    while (depth > 2 && !mma_fits(dev, t, n_rows, depth))
         depth--;
     return depth;
 }
 
 int32_t ls_mma_narrow_rows(const ls_mma_device *dev, int32_t n_rows) {
-    const int32_t most = mma_fits(dev, LS_MMA_FEW, 2) ? LS_MMA_FEW : 8;
+    /* Q4_K has the largest places: what fits it fits all */
+    const int32_t most = mma_fits(dev, LS_Q4_K, LS_MMA_FEW, 2) ? LS_MMA_FEW : 8;
     return n_rows < most ? n_rows : most;
 }
 
@@ -492,7 +520,7 @@ static mma_narrow_args narrow_args(const mma_list *m, const void *x16, int32_t n
     k.band = k.ranges > 1 ? MMA_BAND : m->tiles;
     k.share = m->tiles / dev->n_sm;
     k.rest = m->tiles % dev->n_sm;
-    k.depth = mma_depth(dev, n_rows);
+    k.depth = mma_depth(dev, m->format, n_rows);
     return k;
 }
 
@@ -504,28 +532,33 @@ cudaError_t ls_mma_narrow(const mma_list *m, const void *x16, int32_t n_in, int3
     cudaLaunchConfig_t c = {};
     c.gridDim = dim3((unsigned)(m->tiles < dev->n_sm ? m->tiles : dev->n_sm));
     c.blockDim = dim3(MMA_BLOCK);
-    c.dynamicSmemBytes = (size_t)mma_room(n_rows, k.depth);
+    c.dynamicSmemBytes = (size_t)mma_room(m->format, n_rows, k.depth);
     c.stream = stream;
     c.attrs = early;
     c.numAttrs = dev->pdl ? 1 : 0;
     early[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
     early[0].val.programmaticStreamSerializationAllowed = 1;
-    return cudaLaunchKernelEx(&c, mma_narrow_of(n_rows), k);
+    return cudaLaunchKernelEx(&c, mma_narrow_of(m->format, n_rows), k);
 }
 
 cudaError_t ls_mma_narrow_get(ls_mma_device *dev) {
     cudaError_t e = cudaSuccess;
-    for (int rows = 8; rows <= ls_mma_narrow_rows(dev, LS_MMA_FEW) && e == cudaSuccess; rows += 8) {
-        const void *f = (const void *)mma_narrow_of(rows);
+    const ls_dtype formats[] = {LS_BF16, LS_Q8_0, LS_Q4_K};
+    for (int i = 0; i < 6 && e == cudaSuccess; i++) {
+        const ls_dtype t = formats[i / 2];
+        const int32_t rows = 8 + i % 2 * 8;
+        const void *f = (const void *)mma_narrow_of(t, rows);
+        if (ls_mma_narrow_rows(dev, rows) < rows)
+            continue;
         e = cudaFuncSetAttribute(f, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                 mma_room(rows, mma_depth(dev, rows)));
+                                 mma_room(t, rows, mma_depth(dev, t, rows)));
         if (e == cudaSuccess)
             e = cudaFuncSetAttribute(f, cudaFuncAttributePreferredSharedMemoryCarveout,
                                      cudaSharedmemCarveoutMaxShared);
     }
     cudaFuncAttributes attr;
     if (e == cudaSuccess)
-        e = cudaFuncGetAttributes(&attr, (const void *)mma_narrow<1>);
+        e = cudaFuncGetAttributes(&attr, (const void *)mma_narrow<LS_BF16, 1>);
     if (e != cudaSuccess)
         return e;
     dev->bulk = MMA_HOST_BULK && dev->bulk && attr.ptxVersion >= 90;

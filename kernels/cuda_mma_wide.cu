@@ -6,7 +6,7 @@
  *             memory) is added before it; at a range's end the total so far (in scratch).
  * Copies      sm_90: the warps take turns at bulk copies; a `full` and an `empty` barrier a place.
  *             Elsewhere all warps copy 16 bytes a lane, with a block barrier a chunk. */
-#include "cuda_mma_device.h"
+#include "cuda_mma_format.h"
 
 #define WIDE_WARPS 4
 #define WIDE_TILES 8   /* of 16 outputs */
@@ -112,7 +112,8 @@ MMA_FN const char *wide_w(const mma_wide_args *a, const wide_at *w, int chunk, i
     const int in = chunk % (MMA_SEGMENT_STEPS / WIDE_STEPS);
     const int steps = segment == a->segments - 1 ? a->last_steps : MMA_SEGMENT_STEPS;
     *stride = steps * MMA_STEP_BYTES;
-    return mma_unit(&a->m, w->matrix, w->tile, segment, steps) + in * WIDE_STEPS * MMA_STEP_BYTES;
+    return mma_unit_of<LS_BF16>(&a->m, w->matrix, w->tile, segment, steps) +
+           in * WIDE_STEPS * MMA_STEP_BYTES;
 }
 MMA_FN const char *wide_x(const mma_wide_args *a, const wide_at *w, int chunk) {
     return (const char *)a->x +

@@ -1,8 +1,10 @@
 /* cuda_profile_mma.cu - profile `mma`: what it changes in the table of the CUDA backend.
- *   linear, linears   bf16 weights on tensor cores (cuda_mma.h, N-MMA); other weights as ieee
- *   norm_linears      bf16 weights: products of the weighted row, divided by its root (N-MMAN)
+ *   linear, linears   bf16, Q8_0 and Q4_K weights on tensor cores (cuda_mma.h, N-MMA, N-MMAQ); others
+ *                     as ieee
+ *   norm_linears      the same weights: products of the weighted row, divided by its root (N-MMAN)
  *   attn              a bf16 cache on tensor cores (cuda_mma_attn.h, N-MATTN); other caches as ieee
- *   mat               bf16 weights are packed; the row-major copy is only there while loading
+ *   mat               weights for tensor cores are packed; the row-major copy is only there while
+ *                     loading
  * Which form computes an operation follows from the model's and the cache's types and shapes, so
  * that all rows of an engine are computed alike.
  * Memory  scratch grows in `mat`, before a pass needs it; recorded launches keep the old one.
@@ -70,7 +72,7 @@ static ls_status grow(ls_backend *be, void **at, size_t *has, size_t need, ls_er
 static ls_status grow_scratch(ls_backend *be, const ls_mat *w, ls_err *err) {
     mma_profile *p = profile_of(be);
     LS_TRY(grow(be, &p->scratch, &p->scratch_bytes,
-                ls_mma_scratch_bytes(w->n_out * LS_LINEARS, w->n_in, LS_ROWS_MAX), err));
+                ls_mma_scratch_bytes(w->dtype, w->n_out * LS_LINEARS, w->n_in, LS_ROWS_MAX), err));
     cuda_backend *cuda = cuda_of(be);
     void *x16 = cuda->x16;
     const ls_status s = grow(be, &x16, &cuda->x16_bytes, ls_mma_x_bytes(w->n_in, LS_ROWS_MAX), err);
@@ -97,7 +99,7 @@ static void drop_plain(ls_backend *be) {
 static ls_status pack(ls_backend *be, const ls_mat *host, void **out, ls_err *err) {
     cuda_backend *cuda = cuda_of(be);
     mma_profile *p = profile_of(be);
-    const size_t bytes = (size_t)host->n_out * (size_t)host->n_in * sizeof(uint16_t);
+    const size_t bytes = (size_t)host->n_out * ls_dtype_span(host->dtype, (size_t)host->n_in);
     void *packed = NULL;
     ls_status s = LS_OK;
     if (bytes > p->plain_bytes) {
@@ -106,12 +108,13 @@ static ls_status pack(ls_backend *be, const ls_mat *host, void **out, ls_err *er
         p->plain_bytes = s == LS_OK ? bytes : 0;
     }
     if (s == LS_OK)
-        s = be->alloc(be, ls_mma_bytes(host->n_out, host->n_in), &packed, err);
+        s = be->alloc(be, ls_mma_bytes(host->dtype, host->n_out, host->n_in), &packed, err);
     if (s == LS_OK)
         s = be->upload(be, p->plain, host->data, bytes, err);
     if (s == LS_OK)
-        s = cuda_answer(ls_mma_pack(p->plain, host->n_out, host->n_in, packed, cuda->stream),
-                        "pack", err);
+        s = cuda_answer(
+            ls_mma_pack(p->plain, host->dtype, host->n_out, host->n_in, packed, cuda->stream),
+            "pack", err);
     if (p->plain_bytes > PLAIN_KEPT)
         drop_plain(be);
     if (s != LS_OK)
@@ -123,11 +126,12 @@ static ls_status pack(ls_backend *be, const ls_mat *host, void **out, ls_err *er
 
 static ls_status mat(ls_backend *be, const ls_mat *host, ls_mat *dev, ls_err *err) {
     mma_profile *p = profile_of(be);
-    if (host->dtype != LS_BF16)
+    if (!ls_mma_has(host->dtype))
         return p->plain_mat(be, host, dev, err);
-    if (host->n_out < 1 || host->n_out > INT32_MAX / LS_LINEARS || host->n_in < 1)
+    LS_TRY(ls_check_mat(host, err));
+    if (host->n_out < 1 || host->n_out > INT32_MAX / LS_LINEARS)
         return ls_fail(err, LS_ERR_SHAPE, "weights [%d, %d]", (int)host->n_out, (int)host->n_in);
-    const size_t bytes = (size_t)host->n_out * (size_t)host->n_in * sizeof(uint16_t);
+    const size_t bytes = (size_t)host->n_out * ls_dtype_span(host->dtype, (size_t)host->n_in);
     LS_TRY(cuda_enter(cuda_of(be), err));
     LS_TRY(grow_scratch(be, host, err));
     *dev = *host;
@@ -145,7 +149,7 @@ static ls_status mat(ls_backend *be, const ls_mat *host, ls_mat *dev, ls_err *er
 
 static void mat_free(ls_backend *be, const ls_mat *dev) {
     mma_profile *p = profile_of(be);
-    if (dev->dtype != LS_BF16)
+    if (!ls_mma_has(dev->dtype))
         p->plain_mat_free(be, dev);
     else if (cuda_shared_drop(&p->packed, dev->data))
         be->free(be, (void *)dev->data);
@@ -163,26 +167,38 @@ static ls_status weights_done(ls_backend *be, ls_err *err) {
 /* Scratch is for so many rows. */
 static ls_status check_linear(const ls_linear_args *a, ls_err *err) {
     LS_TRY(ls_check_linear(a, err));
-    LS_REFUSE(a->w.dtype == LS_BF16 && a->n_rows > LS_ROWS_MAX,
+    LS_REFUSE(ls_mma_has(a->w.dtype) && a->n_rows > LS_ROWS_MAX,
               "linear: %d rows, at most %d a pass", (int)a->n_rows, LS_ROWS_MAX);
     return LS_OK;
 }
 
-static bool on_tensor_cores(const ls_linear_args *a) {
-    return a->w.dtype == LS_BF16;
+/* One row of x16 or z serves all of them. */
+static ls_status check_together(const ls_linear_args *a, const ls_linear_args *b, ls_err *err) {
+    LS_REFUSE(b->x != a->x || b->n_rows != a->n_rows || b->w.n_in != a->w.n_in,
+              "linears: not of the same rows");
+    return LS_OK;
 }
-/* Whether all n are, and fit. */
-static bool all_packed(cuda_backend *cuda, const ls_linear_args *a, int32_t n) {
-    bool packed = true;
+/* Whether there is something to do, and it fits. */
+static bool can_do(cuda_backend *cuda, const ls_linear_args *a, int32_t n) {
     for (int32_t i = 0; i < n; i++) {
         ls_err why;
-        if (check_linear(&a[i], &why) != LS_OK) {
+        if (check_linear(&a[i], &why) != LS_OK || check_together(a, &a[i], &why) != LS_OK) {
             cuda_keep(cuda, &why);
             return false;
         }
-        packed = packed && on_tensor_cores(&a[i]);
     }
-    return packed && n > 0;
+    return n > 0 && a->n_rows > 0;
+}
+
+static bool on_tensor_cores(const ls_linear_args *a) {
+    return ls_mma_has(a->w.dtype);
+}
+/* Linears that share a launch: neighbours of one type. */
+static int32_t run_of(const ls_linear_args *a, int32_t n) {
+    int32_t run = 1;
+    while (run < n && on_tensor_cores(a) && a[run].w.dtype == a->w.dtype)
+        run++;
+    return run;
 }
 
 /* What a linear leaves for the norm behind it; false: nothing. */
@@ -202,28 +218,35 @@ static bool leave_next(cuda_backend *cuda, const ls_linear_args *a, ls_mma_next 
     return true;
 }
 
+/* Here and below what was left for this entry is asked for before the first launch: what ieee does is
+ * an entry of its own (and leaves x16 and z alone). */
 static void linears(ls_backend *be, const ls_linear_args *a, int32_t n) {
     LS_CUDA_BEGIN(be, ls_check_linears(n, &why_));
     mma_profile *p = (mma_profile *)cuda->profile_data;
-    if (!all_packed(cuda, a, n)) {
-        for (int32_t i = 0; i < n; i++)
-            be->linear(be, &a[i]);
+    if (!can_do(cuda, a, n))
         return;
-    }
-    if (a->n_rows < 1)
-        return;
-    const int is_there = cuda->x16_of == a->x && cuda->x16_rows == a->n_rows &&
-                         cuda->x16_dim == a->w.n_in && cuda->x16_entry + 1 == cuda->entries;
-    if (!is_there && ls_mma_reads_x16(a, n, &p->linear_dev))
+    bool is_there = cuda->x16_of == a->x && cuda->x16_rows == a->n_rows &&
+                    cuda->x16_dim == a->w.n_in && cuda->x16_entry + 1 == cuda->entries;
+    for (int32_t i = 0, run; i < n; i += run) {
+        run = run_of(a + i, n - i);
+        if (!on_tensor_cores(a + i)) {
+            p->plain_linear(be, a + i);
+            continue;
+        }
+        if (!is_there && ls_mma_reads_x16(a + i, run, &p->linear_dev)) {
+            answer(
+                cuda,
+                ls_mma_round(a->x, a->w.n_in, a->n_rows, cuda->x16, &p->linear_dev, cuda->stream),
+                "round");
+            is_there = true;
+        }
+        ls_mma_next next;
+        const bool leaves = n == 1 && leave_next(cuda, a, &next);
         answer(cuda,
-               ls_mma_round(a->x, a->w.n_in, a->n_rows, cuda->x16, &p->linear_dev, cuda->stream),
-               "round");
-    ls_mma_next next;
-    const bool leaves = n == 1 && leave_next(cuda, a, &next);
-    answer(cuda,
-           ls_mma_linears(a, n, cuda->x16, NULL, leaves ? &next : NULL, p->scratch, &p->linear_dev,
-                          cuda->stream),
-           "linear");
+               ls_mma_linears(a + i, run, cuda->x16, NULL, leaves ? &next : NULL, p->scratch,
+                              &p->linear_dev, cuda->stream),
+               "linear");
+    }
 }
 
 static void linear(ls_backend *be, const ls_linear_args *a) {
@@ -233,32 +256,37 @@ static void linear(ls_backend *be, const ls_linear_args *a) {
         profile_of(be)->plain_linear(be, a);
 }
 
-/* Linears of other weights than bf16 read the norm as everywhere. */
+/* Linears of other weights read the norm as everywhere. */
 static void norm_linears(ls_backend *be, const ls_rmsnorm_args *norm, const ls_linear_args *a,
                          int32_t n) {
     LS_CUDA_BEGIN(be, ls_check_norm_linears(norm, a, n, &why_));
     mma_profile *p = (mma_profile *)cuda->profile_data;
-    if (!all_packed(cuda, a, n)) {
-        if (n == 1) {
-            be->rmsnorm(be, norm);
-            be->linear(be, a);
-        }
-        for (int32_t i = 0; i < n && n > 1; i++)
-            norm_linears(be, norm, &a[i], 1);
+    if (!can_do(cuda, a, n))
         return;
-    }
-    if (norm->n_rows < 1)
-        return;
-    const bool is_there = p->z_of == norm->x && p->z_w == norm->w && p->z_rows == norm->n_rows &&
-                          p->z_dim == norm->dim && p->z_entry + 1 == cuda->entries;
-    if (!is_there)
-        answer(
-            cuda,
-            ls_mma_weigh(norm, (uint16_t *)p->z, (float *)p->squares, &p->linear_dev, cuda->stream),
-            "weigh");
+    bool is_there = p->z_of == norm->x && p->z_w == norm->w && p->z_rows == norm->n_rows &&
+                    p->z_dim == norm->dim && p->z_entry + 1 == cuda->entries;
+    bool is_normed = false;
     const ls_mma_norm ahead = {(const float *)p->squares, norm->eps, norm->dim};
-    answer(cuda, ls_mma_linears(a, n, p->z, &ahead, NULL, p->scratch, &p->linear_dev, cuda->stream),
-           "linear");
+    for (int32_t i = 0, run; i < n; i += run) {
+        run = run_of(a + i, n - i);
+        if (!on_tensor_cores(a + i)) {
+            if (!is_normed)
+                be->rmsnorm(be, norm);
+            is_normed = true;
+            p->plain_linear(be, a + i);
+            continue;
+        }
+        if (!is_there)
+            answer(cuda,
+                   ls_mma_weigh(norm, (uint16_t *)p->z, (float *)p->squares, &p->linear_dev,
+                                cuda->stream),
+                   "weigh");
+        is_there = true;
+        answer(cuda,
+               ls_mma_linears(a + i, run, p->z, &ahead, NULL, p->scratch, &p->linear_dev,
+                              cuda->stream),
+               "linear");
+    }
 }
 
 static void attn(ls_backend *be, const ls_attn_args *a) {

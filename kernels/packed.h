@@ -24,20 +24,30 @@ LS_SHARED_FN uint16_t ls_u16_at(const uint8_t *p) {
     return h;
 }
 
+typedef struct ls_six_bits { /* s and m of a part of Q4_K */
+    int scale, min;
+} ls_six_bits;
+
+/* Of part 0..7 of a block. The upper four keep their low bits in the last four bytes and their high
+ * bits on top of the lower four's. */
+LS_SHARED_FN ls_six_bits ls_q4_k_six(const uint8_t *block, int part) {
+    const uint8_t *s = block + LS_Q4_K_SCALES;
+    const int i = part & 3;
+    ls_six_bits r;
+    r.scale = part < 4 ? s[i] & 63 : (s[8 + i] & 15) | s[i] >> 6 << 4;
+    r.min = part < 4 ? s[4 + i] & 63 : s[8 + i] >> 4 | s[4 + i] >> 6 << 4;
+    return r;
+}
+
 typedef struct ls_scale_min { /* d s and dmin m of a part of Q4_K */
     float scale, min;
 } ls_scale_min;
 
-/* Of part 0..7 of a block. The upper four keep their low bits in the last four bytes and their high
- * bits on top of the lower four's. */
 LS_SHARED_FN ls_scale_min ls_q4_k_scale(const uint8_t *block, int part) {
-    const uint8_t *s = block + LS_Q4_K_SCALES;
-    const int i = part & 3;
-    const int scale = part < 4 ? s[i] & 63 : (s[8 + i] & 15) | s[i] >> 6 << 4;
-    const int min = part < 4 ? s[4 + i] & 63 : s[8 + i] >> 4 | s[4 + i] >> 6 << 4;
+    const ls_six_bits six = ls_q4_k_six(block, part);
     ls_scale_min r;
-    r.scale = ls_f32_of_f16(ls_u16_at(block)) * (float)scale;
-    r.min = ls_f32_of_f16(ls_u16_at(block + 2)) * (float)min;
+    r.scale = ls_f32_of_f16(ls_u16_at(block)) * (float)six.scale;
+    r.min = ls_f32_of_f16(ls_u16_at(block + 2)) * (float)six.min;
     return r;
 }
 

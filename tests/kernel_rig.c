@@ -88,17 +88,31 @@ static int six_bits(const uint8_t *s, int which, int part) {
     return low + s[4 * which + part - 4] / 64 * 16;
 }
 
+/* Of Q4_K: d s q, and dmin m. */
+static double q4_k_value(const uint8_t *p, size_t i, double *less) {
+    const uint8_t *b = p + i / 256 * 144;
+    const int part = (int)(i % 256 / 32), byte = b[16 + part / 2 * 32 + (int)(i % 32)];
+    *less = kr_value(b + 2, 0, LS_F16) * six_bits(b + 4, 1, part);
+    return kr_value(b, 0, LS_F16) * six_bits(b + 4, 0, part) * (part % 2 ? byte / 16 : byte % 16);
+}
+
 static double packed_value(const uint8_t *p, size_t i, ls_dtype t) {
+    double less;
     if (t == LS_Q8_0) {
         const uint8_t *b = p + i / 32 * 34;
         const int q = b[2 + i % 32];
         return kr_value(b, 0, LS_F16) * (q < 128 ? q : q - 256);
     }
-    const uint8_t *b = p + i / 256 * 144;
-    const int part = (int)(i % 256 / 32), byte = b[16 + part / 2 * 32 + (int)(i % 32)];
-    const double d = kr_value(b, 0, LS_F16), m = kr_value(b + 2, 0, LS_F16);
-    return (double)(float)(d * six_bits(b + 4, 0, part) * (part % 2 ? byte / 16 : byte % 16) -
-                           m * six_bits(b + 4, 1, part));
+    const double v = q4_k_value(p, i, &less);
+    return (double)(float)(v - less);
+}
+
+double kr_size(const void *p, size_t i, ls_dtype t) {
+    double less;
+    if (t != LS_Q4_K)
+        return fabs(kr_value(p, i, t));
+    const double v = q4_k_value(p, i, &less);
+    return fabs(v) + fabs(less);
 }
 
 double kr_value(const void *p, size_t i, ls_dtype t) {

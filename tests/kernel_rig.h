@@ -18,6 +18,8 @@ void *kr_alloc(size_t bytes);
 void *kr_weights(size_t n, ls_dtype t, uint32_t seed, float scale);
 /* Element i in double, decoded by its own arithmetic; of Q4_K rounded to float once (N-PACK). */
 double kr_value(const void *p, size_t i, ls_dtype t);
+/* The size of what it is made of: |d s q| + |dmin m| of Q4_K, else its own. */
+double kr_size(const void *p, size_t i, ls_dtype t);
 
 /* A backend of the device under test; on the CPU with this instruction set and n_threads (0 is the
  * default). */

@@ -1,7 +1,7 @@
 /* N-LIN against a sum in double. A product passes at most 16 fma of its lane, 5 butterfly additions
  * and one addition a segment, each with a relative error of 2^-24: |error| <= n 2^-24 sum |w x|.
- * Profile mma, bf16 weights (N-MMA): x is rounded to bf16 first; a segment has at most 32 steps of 17
- * terms, each cut at 2^-24 of the largest or better. */
+ * Profile mma, bf16, Q8_0 and Q4_K weights (N-MMA, N-MMAQ): x is rounded to bf16 first; a step has at
+ * most 17 terms, each cut at 2^-24 of the largest or better. MMA.md counts what a product passes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,6 +13,12 @@
 #include <cmocka.h>
 
 #include "kernel_rig.h"
+
+/* Terms and roundings inside a segment in profile mma; of Q4_K one more, for an oracle that has its
+ * weights rounded. 0: N-LIN. */
+static int in_segment(ls_dtype t) {
+    return t == LS_BF16 ? 32 * 17 : t == LS_Q8_0 ? 2 * 17 + 16 : t == LS_Q4_K ? 110 + 1 : 0;
+}
 
 static void against_double(void **state) {
     (void)state;
@@ -33,17 +39,17 @@ static void against_double(void **state) {
             ls_linear_args a = {.w = {w, dtypes[d], N, K}, .x = x, .y = y, .add = add, .n_rows = R};
             kr_linear(be, &a);
             kr_sync(be);
-            const bool mma = strcmp(be->profile, "mma") == 0 && dtypes[d] == LS_BF16;
-            const double steps = (mma ? 32 * 17 : 16 + 5) + (K + 511) / 512 + 2;
+            const bool mma = strcmp(be->profile, "mma") == 0 && in_segment(dtypes[d]);
+            const double steps = (mma ? in_segment(dtypes[d]) : 16 + 5) + (K + 511) / 512 + 2;
             for (int r = 0; r < R; r++)
                 for (int n = 0; n < N; n++) {
                     double sum = add[r * N + n], size = fabs(sum);
                     for (int k = 0; k < K; k++) {
-                        const double p =
-                            kr_value(w, (size_t)n * (size_t)K + (size_t)k, dtypes[d]) *
-                            (mma ? kr_to_bf16((double)x[r * K + k]) : (double)x[r * K + k]);
+                        const size_t at = (size_t)n * (size_t)K + (size_t)k;
+                        const double v = (double)x[r * K + k], xk = mma ? kr_to_bf16(v) : v;
+                        const double p = kr_value(w, at, dtypes[d]) * xk;
                         sum += p;
-                        size += fabs(p);
+                        size += mma ? kr_size(w, at, dtypes[d]) * fabs(xk) : fabs(p);
                     }
                     kr_near("linear", (double)y[r * N + n], sum, steps * 0x1p-24 * size * 1.001);
                 }

@@ -15,17 +15,17 @@
 
 #define MAX_ROWS 129
 #define N_OUT 2
-#define BEFORE 48 /* inputs of the linear ahead */
+#define BEFORE 256 /* most inputs of the linear ahead */
 #define EPS 1e-5f
 
 static const int rows_of[] = {1, 2, 7, 8, 9, 16, 17, 33, MAX_ROWS};
 #define N_ROWS (sizeof rows_of / sizeof *rows_of)
 
-/* The linear ahead, [BEFORE] -> [D] with a residual, and two linears of its norm; all on the device
+/* The linear ahead, [K] -> [D] with a residual, and two linears of its norm; all on the device
  * of be. */
 typedef struct chain {
     ls_backend *be;
-    int D, n_out[N_OUT];
+    int K, D, n_out[N_OUT];
     ls_mat before, w[N_OUT];
     void *x, *add, *row, *norm_w, *normed, *y[N_OUT];
     ls_dtype norm_dtype;
@@ -57,10 +57,12 @@ static void *filled(ls_backend *be, size_t n, uint32_t seed, float scale) {
     return dev;
 }
 
+/* t: of the two linears, and of the one ahead. */
 static void chain_open(chain *c, ls_backend *be, int D, ls_dtype norm_dtype, const ls_dtype *t) {
     /* one so wide that many rows of it take another kernel */
     *c = (chain){.be = be, .D = D, .n_out = {29, D == 576 ? 4096 : 64}, .norm_dtype = norm_dtype};
-    c->before = mat(be, D, BEFORE, LS_BF16, 1);
+    c->K = ls_dtype_block(t[N_OUT]) == 1 ? 48 : BEFORE;
+    c->before = mat(be, D, c->K, t[N_OUT], 1);
     void *w = kr_weights((size_t)D, norm_dtype, 4, 1.5f);
     c->norm_w = kr_dev(be, w, (size_t)D * ls_dtype_bytes(norm_dtype));
     free(w);
@@ -91,7 +93,7 @@ static void run(chain *c, int from, int n, int how, float *out[N_OUT]) {
     const size_t at = (size_t)from * (size_t)c->D;
     float *row = (float *)c->row + at;
     const ls_linear_args ahead = {.w = c->before,
-                                  .x = (float *)c->x + (size_t)from * BEFORE,
+                                  .x = (float *)c->x + (size_t)from * (size_t)c->K,
                                   .y = row,
                                   .add = (float *)c->add + at,
                                   .n_rows = n,
@@ -169,13 +171,16 @@ static void chain_is_one(chain *c) {
 
 static void widths(void **state) {
     (void)state;
-    static const int dims[] = {16, 40, 96, 576, 2048, 4112, 9216};
-    static const ls_dtype types[][N_OUT] = {{LS_BF16, LS_BF16}, {LS_BF16, LS_F32}};
+    static const int dims[] = {16, 40, 96, 576, 2048, 2560, 4112, 9216};
+    static const ls_dtype types[][N_OUT + 1] = {{LS_BF16, LS_BF16, LS_BF16},
+                                                {LS_BF16, LS_F32, LS_BF16},
+                                                {LS_Q8_0, LS_Q8_0, LS_Q4_K},
+                                                {LS_Q4_K, LS_BF16, LS_Q8_0}};
     for (size_t i = 0; i < sizeof dims / sizeof *dims; i++)
-        for (int t = 0; t < 2; t++) {
+        for (size_t t = 0; t < (dims[i] % 256 ? 2 : sizeof types / sizeof *types); t++) {
             ls_backend *be = kr_backend(LS_SIMD_AUTO, 2);
             chain c;
-            chain_open(&c, be, dims[i], t ? LS_F32 : LS_BF16, types[t]);
+            chain_open(&c, be, dims[i], t % 2 ? LS_F32 : LS_BF16, types[t]);
             chain_is_one(&c);
             chain_close(&c);
             ls_backend_destroy(be);
@@ -186,7 +191,7 @@ static void widths(void **state) {
 static void refused(void **state) {
     (void)state;
     ls_backend *be = kr_backend(LS_SIMD_AUTO, 1);
-    const ls_dtype t[] = {LS_BF16, LS_BF16};
+    const ls_dtype t[] = {LS_BF16, LS_BF16, LS_BF16};
     chain c;
     chain_open(&c, be, 64, LS_F32, t);
     for (int wrong = 0; wrong < 4; wrong++) {
