@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes a GGUF file of random blocks at the shape of a known model, to measure packed weights with:
 
-  scripts/random_gguf.py smollm2-135m|llama-3.2-1b q8_0|q4_k OUT.gguf
+  scripts/random_gguf.py smollm2-135m|llama-3.2-1b|llama-3-8b q8_0|q4_k OUT.gguf
   lockstep bench decode --target OUT.gguf [--device cuda]
 
 Needs Python alone. Architecture llama, tied embedding; the tokenizer is one token a byte, then words of
@@ -13,6 +13,7 @@ import sys
 SHAPES = {  # width, feed-forward, layers, heads, key/value heads, head width, tokens
     "smollm2-135m": (576, 1536, 30, 9, 3, 64, 49152),
     "llama-3.2-1b": (2048, 8192, 16, 32, 8, 64, 128256),
+    "llama-3-8b": (4096, 14336, 32, 32, 8, 128, 128256),
 }
 TYPES = {"q8_0": (8, 32, 34), "q4_k": (12, 256, 144)}  # number, elements and bytes of a block
 U32, I32, F32, STRING, ARRAY = 4, 5, 6, 8, 9

@@ -177,6 +177,29 @@ static void error_in_the_fifth_round(void **unused) {
     pair_close(&p);
 }
 
+/* more sees the draft's own distribution: greedy, the token is the list's first. */
+static void drafts_are_seen(void **unused) {
+    (void)unused;
+    pair p;
+    pair_open(&p, "table_target", "table_draft", 0);
+    ls_policy *policy =
+        policy_text("return { name = 's', n_top = 2,\n"
+                    "  plan = function() return 4 end,\n"
+                    "  more = function(self, ctx, step)\n"
+                    "    assert(step.prob > 0 and step.prob <= 1)\n"
+                    "    assert(step.token == step.top[1].token)\n"
+                    "    assert(math.abs(step.prob - step.top[1].prob) <= 1e-6 * step.prob)\n"
+                    "    return true\n"
+                    "  end }");
+    ls_transcript t;
+    ls_err err;
+    OK(generate(&p, policy, NULL, &t, &err), &err);
+    assert_true(same_text(&p, &t));
+    ls_transcript_free(&t);
+    ls_policy_destroy(policy);
+    pair_close(&p);
+}
+
 /* observe and ctx are told what the transcript says. */
 static void told_the_truth(void **unused) {
     (void)unused;
@@ -259,6 +282,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(no_policy_changes_the_text),
                                        cmocka_unit_test(case_lengths),
                                        cmocka_unit_test(error_in_the_fifth_round),
-                                       cmocka_unit_test(told_the_truth), cmocka_unit_test(rules)};
+                                       cmocka_unit_test(drafts_are_seen),
+                                       cmocka_unit_test(told_the_truth),
+                                       cmocka_unit_test(rules)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
