@@ -227,7 +227,6 @@ static __global__ void __launch_bounds__(KEY_WARPS *C * 32, EP > 128 || C == 4 ?
     const uint32_t v_lane = (uint32_t)(HALF_TILE_BYTES(EP) + ((lane >> 3) & 1) * 16 +
                                        ((lane & 7) + (lane >> 4) * 8) * PITCH_BYTES(EP));
 
-    cuda_let_behind();
     const row_info rows = read_rows(a, row0, n, lane);
     /* without work; but the grid ends no sooner than what is ahead of it */
     if (blockIdx.z > 0 && (int)blockIdx.z >= rows.n_items)
@@ -269,7 +268,7 @@ static __global__ void __launch_bounds__(KEY_WARPS *C * 32, EP > 128 || C == 4 ?
             if (i + ahead >= 0) {
                 if (i + ahead < k.n_tiles) {
                     if (!waited && min(k.k0 + (i + ahead) * k.stride + TILE, k.k1) > rows.older) {
-                        cuda_wait(); /* the tile has keys of this pass */
+                        cuda_wait_first(); /* the tile has keys of this pass */
                         waited = true;
                     }
                     fetch<EP, C>(from, slot,
@@ -284,7 +283,7 @@ static __global__ void __launch_bounds__(KEY_WARPS *C * 32, EP > 128 || C == 4 ?
                     e = find_edge(rows, x, geo, n, column_warp);
                     if (it == (int)blockIdx.z) {
                         if (!waited)
-                            cuda_wait();
+                            cuda_wait_first();
                         waited = true;
                         share_queries<EP, C>(mem, read_queries<EP>(query), column_warp, q);
                     }
@@ -320,7 +319,7 @@ static __global__ void __launch_bounds__(KEY_WARPS *C * 32, EP > 128 || C == 4 ?
             __syncthreads(); /* the states are read: the next item may take their place */
     }
     if (!waited)
-        cuda_wait(); /* without an item: what waits for this launch counts on those before it */
+        cuda_wait_first(); /* without an item: what waits for this launch counts on those before it */
 }
 
 /* ---- merge ----------------------------------------------------------------------------------- */

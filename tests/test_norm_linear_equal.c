@@ -160,6 +160,8 @@ static void chain_is_one(chain *c) {
         run(c, 0, n, CHANGED, y);
         for (int i = 0; i < N_OUT; i++)
             memcpy(changed[i], y[i], (size_t)(n * c->n_out[i]) * sizeof(float));
+        assert_true(kr_differ(NULL, changed[0], alone[0], (size_t)(n * c->n_out[0]),
+                              (size_t)c->n_out[0]) > 0);
         run(c, 0, n, CHANGED | HINTED, y);
         for (int i = 0; i < N_OUT; i++)
             kr_same("a row changed behind its linear", y[i], changed[i], (size_t)(n * c->n_out[i]),
