@@ -35,7 +35,7 @@ seed() { # name
 copy_tree() {
     mkdir -p "$scratch/tree"
     (cd "$top" && git ls-files -z --cached --others --exclude-standard -- . ':!experiments/results' |
-        rsync -a --delete --from0 --files-from=- ./ "$scratch/tree/" 2>/dev/null) ||
+        rsync -rlpc --delete --from0 --files-from=- ./ "$scratch/tree/" 2>/dev/null) ||
         (cd "$top" && tar cf - --exclude=./build --exclude=./.git . | (cd "$scratch/tree" && tar xf -))
 }
 
