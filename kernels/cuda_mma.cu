@@ -75,15 +75,9 @@ __global__ void mma_round(const float *x, int n_in, int n_rows, int lanes, uint4
 cudaError_t ls_mma_round(const float *x, int32_t n_in, int32_t n_rows, void *x16,
                          const ls_mma_device *dev, cudaStream_t stream) {
     const int32_t lanes = mma_ceil(n_in, 32) * 4, blocks = mma_ceil(lanes * n_rows, 128);
-    cudaLaunchAttribute early[1];
-    cudaLaunchConfig_t c = {};
-    c.gridDim = dim3((unsigned)(blocks < 4 * dev->n_sm ? blocks : 4 * dev->n_sm));
-    c.blockDim = dim3(128);
-    c.stream = stream;
-    c.attrs = early;
-    c.numAttrs = dev->pdl ? 1 : 0;
-    early[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    early[0].val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchAttribute early;
+    const unsigned grid = (unsigned)(blocks < 4 * dev->n_sm ? blocks : 4 * dev->n_sm);
+    const cudaLaunchConfig_t c = mma_launch_of(dim3(grid), 128, 0, dev, stream, &early);
     return cudaLaunchKernelEx(&c, mma_round, x, (int)n_in, (int)n_rows, (int)lanes, (uint4 *)x16);
 }
 
@@ -111,15 +105,9 @@ __global__ void mma_weigh(const ls_rmsnorm_args a, uint16_t *z, float *squares, 
 cudaError_t ls_mma_weigh(const ls_rmsnorm_args *a, uint16_t *z, float *squares,
                          const ls_mma_device *dev, cudaStream_t stream) {
     const int32_t ld = mma_ceil(a->dim, 32) * 32;
-    cudaLaunchAttribute early[1];
-    cudaLaunchConfig_t c = {};
-    c.gridDim = dim3((unsigned)a->n_rows, (unsigned)mma_ceil(ld, 128));
-    c.blockDim = dim3(128);
-    c.stream = stream;
-    c.attrs = early;
-    c.numAttrs = dev->pdl ? 1 : 0;
-    early[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    early[0].val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchAttribute early;
+    const dim3 grid((unsigned)a->n_rows, (unsigned)mma_ceil(ld, 128));
+    const cudaLaunchConfig_t c = mma_launch_of(grid, 128, 0, dev, stream, &early);
     return cudaLaunchKernelEx(&c, mma_weigh, *a, z, squares, (int)ld, (int)mma_ceil(a->dim, 16));
 }
 

@@ -65,6 +65,22 @@ static inline int32_t mma_ceil(int32_t a, int32_t b) {
     return a / b + (a % b != 0);
 }
 
+/* A launch that may begin before the kernel ahead has ended, where the device can; *early outlives it. */
+static inline cudaLaunchConfig_t mma_launch_of(dim3 grid, unsigned threads, size_t shared,
+                                               const ls_mma_device *dev, cudaStream_t stream,
+                                               cudaLaunchAttribute *early) {
+    cudaLaunchConfig_t c = {};
+    c.gridDim = grid;
+    c.blockDim = dim3(threads);
+    c.dynamicSmemBytes = shared;
+    c.stream = stream;
+    c.attrs = early;
+    c.numAttrs = dev->pdl ? 1 : 0;
+    early->id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early->val.programmaticStreamSerializationAllowed = 1;
+    return c;
+}
+
 #ifdef __CUDACC__
 /* ---- shared memory and its barriers ---------------------------------------------------------- */
 

@@ -528,16 +528,10 @@ cudaError_t ls_mma_narrow(const mma_list *m, const void *x16, int32_t n_in, int3
                           const ls_mma_norm *norm, const ls_mma_next *next,
                           const ls_mma_device *dev, cudaStream_t stream) {
     mma_narrow_args k = narrow_args(m, x16, n_in, n_rows, norm, next, dev);
-    cudaLaunchAttribute early[1];
-    cudaLaunchConfig_t c = {};
-    c.gridDim = dim3((unsigned)(m->tiles < dev->n_sm ? m->tiles : dev->n_sm));
-    c.blockDim = dim3(MMA_BLOCK);
-    c.dynamicSmemBytes = (size_t)mma_room(m->format, n_rows, k.depth);
-    c.stream = stream;
-    c.attrs = early;
-    c.numAttrs = dev->pdl ? 1 : 0;
-    early[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    early[0].val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchAttribute early;
+    const unsigned grid = (unsigned)(m->tiles < dev->n_sm ? m->tiles : dev->n_sm);
+    const cudaLaunchConfig_t c = mma_launch_of(
+        dim3(grid), MMA_BLOCK, (size_t)mma_room(m->format, n_rows, k.depth), dev, stream, &early);
     return cudaLaunchKernelEx(&c, mma_narrow_of(m->format, n_rows), k);
 }
 
