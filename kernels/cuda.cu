@@ -1,5 +1,6 @@
 /* cuda.cu - the CUDA backend: create, failures, stamps and graphs. */
 #include "cuda.h"
+#include "cuda_mma.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -28,10 +29,10 @@ ls_status cuda_enter(cuda_backend *cuda, ls_err *err) {
     return cuda_answer(cudaSetDevice(cuda->device), "device", err);
 }
 
-#define ROUNDED_ROWS 16 /* of more rows the linear makes its own copy, if it reads one */
+/* Of more rows the linear makes its own copy, if it reads one. */
 uint16_t *cuda_round_beside(cuda_backend *cuda, const float *of, int32_t n_rows, int32_t dim) {
     const size_t bytes = ((size_t)dim + 31) / 32 * 64 * (size_t)n_rows;
-    if (!cuda->x16 || n_rows > ROUNDED_ROWS || bytes > cuda->x16_bytes)
+    if (!cuda->x16 || n_rows > LS_MMA_FEW || bytes > cuda->x16_bytes)
         return NULL;
     cuda->x16_of = of;
     cuda->x16_rows = n_rows;

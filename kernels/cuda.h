@@ -147,23 +147,44 @@ static __device__ __forceinline__ uint16_t cuda_bf16(float v) {
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(0.0f), "f"(v));
     return (uint16_t)r;
 }
+/* A launch that, where `early`, may begin before the kernel ahead has ended; *attr outlives it. */
+static inline cudaLaunchConfig_t cuda_launch_of(dim3 grid, unsigned threads, size_t shared,
+                                                cudaStream_t stream, int early,
+                                                cudaLaunchAttribute *attr) {
+    cudaLaunchConfig_t c = {};
+    c.gridDim = grid;
+    c.blockDim = dim3(threads);
+    c.dynamicSmemBytes = shared;
+    c.stream = stream;
+    c.attrs = attr;
+    c.numAttrs = early ? 1 : 0;
+    attr->id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attr->val.programmaticStreamSerializationAllowed = 1;
+    return c;
+}
+/* Launches of the kernel may ask for so much block memory (0: none); and the split of a
+ * multiprocessor's memory that all kernels of a pass have: it drains to change it, and nothing
+ * begins early. */
+static inline cudaError_t cuda_split(const void *kernel, int dynamic_bytes) {
+    cudaError_t e = cudaSuccess;
+    if (dynamic_bytes > 0)
+        e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                 dynamic_bytes);
+    return e != cudaSuccess
+               ? e
+               : cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                                      cudaSharedmemCarveoutMaxShared);
+}
 #define LS_LAUNCH(cuda, what, kernel, grid, threads, ...) \
     LS_LAUNCH_SHARED(cuda, what, kernel, grid, threads, 0, __VA_ARGS__)
 /* with `shared` bytes of block memory */
-#define LS_LAUNCH_SHARED(cuda, what, kernel, grid, threads, shared, ...)         \
-    do {                                                                         \
-        cudaLaunchConfig_t config_ = {};                                         \
-        cudaLaunchAttribute early_[1];                                           \
-        config_.gridDim = (grid);                                                \
-        config_.blockDim = (threads);                                            \
-        config_.dynamicSmemBytes = (shared);                                     \
-        config_.stream = (cuda)->stream;                                         \
-        config_.attrs = early_;                                                  \
-        config_.numAttrs = (cuda)->overlap ? 1 : 0;                              \
-        early_[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;       \
-        early_[0].val.programmaticStreamSerializationAllowed = 1;                \
-        cudaLaunchKernelEx(&config_, kernel, __VA_ARGS__); /* asked for below */ \
-        cuda_launched(cuda, what);                                               \
+#define LS_LAUNCH_SHARED(cuda, what, kernel, grid, threads, shared, ...)                     \
+    do {                                                                                     \
+        cudaLaunchAttribute early_;                                                          \
+        const cudaLaunchConfig_t config_ =                                                   \
+            cuda_launch_of(grid, threads, shared, (cuda)->stream, (cuda)->overlap, &early_); \
+        cudaLaunchKernelEx(&config_, kernel, __VA_ARGS__); /* asked for below */             \
+        cuda_launched(cuda, what);                                                           \
     } while (0)
 #endif
 

@@ -203,9 +203,7 @@ cudaError_t ls_cuda_bodies_probe(int *code) {
 }
 
 cudaError_t ls_cuda_bodies_split(void) {
-    const cudaError_t e = cudaFuncSetAttribute((const void *)ls_rmsnorm_kernel,
-                                               cudaFuncAttributePreferredSharedMemoryCarveout,
-                                               cudaSharedmemCarveoutMaxShared);
+    const cudaError_t e = cuda_split((const void *)ls_rmsnorm_kernel, 0);
     return e == cudaSuccess ? ls_cuda_stats_split() : e;
 }
 

@@ -61,8 +61,7 @@ size_t ls_mma_x_bytes(int32_t n_in, int32_t n_rows) {
 
 /* A thread makes the 16 bytes of a lane: four k of an even step, four of the odd one. */
 __global__ void mma_round(const float *x, int n_in, int n_rows, int lanes, uint4 *to) {
-    mma_let_next_begin();
-    mma_wait_previous();
+    cuda_wait_ahead();
     for (int i = (int)(blockIdx.x * blockDim.x + threadIdx.x); i < n_rows * lanes;
          i += (int)(gridDim.x * blockDim.x)) {
         const int row = i / lanes, lane = i - row * lanes, k = (lane >> 2) * 32 + (lane & 3) * 4;
@@ -77,7 +76,7 @@ cudaError_t ls_mma_round(const float *x, int32_t n_in, int32_t n_rows, void *x16
     const int32_t lanes = mma_ceil(n_in, 32) * 4, blocks = mma_ceil(lanes * n_rows, 128);
     cudaLaunchAttribute early;
     const unsigned grid = (unsigned)(blocks < 4 * dev->n_sm ? blocks : 4 * dev->n_sm);
-    const cudaLaunchConfig_t c = mma_launch_of(dim3(grid), 128, 0, dev, stream, &early);
+    const cudaLaunchConfig_t c = cuda_launch_of(dim3(grid), 128, 0, stream, dev->pdl, &early);
     return cudaLaunchKernelEx(&c, mma_round, x, (int)n_in, (int)n_rows, (int)lanes, (uint4 *)x16);
 }
 
@@ -92,12 +91,11 @@ __global__ void mma_weigh(const ls_rmsnorm_args a, uint16_t *z, float *squares, 
     const int k = (int)(blockIdx.y * blockDim.x + threadIdx.x);
     const size_t row = blockIdx.x;
     const float w = k < a.dim ? mma_weight(a.w, a.w_dtype, k) : 0.0f;
-    mma_let_next_begin();
-    mma_wait_previous();
+    cuda_wait_ahead();
     const float v = k < a.dim ? __ldcg(a.x + row * (size_t)a.dim + k) : 0.0f;
     const float square = mma_square(v, 8, 1);
     if (k < ld)
-        z[row * (size_t)ld + LS_MMA_AT(k)] = mma_bf16(__fmul_rn(v, w));
+        z[row * (size_t)ld + LS_MMA_AT(k)] = cuda_bf16(__fmul_rn(v, w));
     if (k % 16 == 0 && k / 16 < n)
         squares[row * (size_t)n + k / 16] = square;
 }
@@ -107,7 +105,7 @@ cudaError_t ls_mma_weigh(const ls_rmsnorm_args *a, uint16_t *z, float *squares,
     const int32_t ld = mma_ceil(a->dim, 32) * 32;
     cudaLaunchAttribute early;
     const dim3 grid((unsigned)a->n_rows, (unsigned)mma_ceil(ld, 128));
-    const cudaLaunchConfig_t c = mma_launch_of(grid, 128, 0, dev, stream, &early);
+    const cudaLaunchConfig_t c = cuda_launch_of(grid, 128, 0, stream, dev->pdl, &early);
     return cudaLaunchKernelEx(&c, mma_weigh, *a, z, squares, (int)ld, (int)mma_ceil(a->dim, 16));
 }
 

@@ -110,11 +110,6 @@ DEV size_t rounded_at(const ls_attn_args &a, size_t row_head, int e) {
     const int dim = a.n_heads * a.head_dim, k = (int)head * a.head_dim + e;
     return row * (size_t)((dim + 31) / 32 * 32) + (size_t)LS_MMA_AT(k);
 }
-DEV uint32_t bf16x2(float lo, float hi) {
-    uint32_t r;
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo));
-    return r;
-}
 
 /* Joins the states of the four key warps; stores a column as the chunk's part, or as the result
  * where there is no other chunk to merge. A lane finds the weights of column `lane`, then a warp
@@ -171,7 +166,7 @@ DEV void join_warps(const ls_attn_args &a, const geometry &geo, const block_mem<
                 *(float4 *)(a.out + row_head * (size_t)a.head_dim + e) = y;
                 if (geo.x16)
                     *(uint2 *)(geo.x16 + rounded_at(a, row_head, e)) =
-                        make_uint2(bf16x2(y.x, y.y), bf16x2(y.z, y.w));
+                        make_uint2(pair_of(y.x, y.y), pair_of(y.z, y.w));
             } else {
                 if (e == 0)
                     *(float2 *)to = make_float2(topc, lc);
@@ -388,7 +383,7 @@ static __global__ void merge_kernel(const __grid_constant__ ls_attn_args a, uint
         const float y = l == 0.0f ? none : __fdiv_rn(acc, l);
         a.out[row_head * (size_t)a.head_dim + (size_t)e] = y;
         if (x16)
-            x16[rounded_at(a, row_head, e)] = (uint16_t)bf16x2(y, 0.0f);
+            x16[rounded_at(a, row_head, e)] = cuda_bf16(y);
     }
 }
 
@@ -519,19 +514,11 @@ cudaError_t ls_mma_attn_prepare(ls_mma_attn_device *dev) {
         p.of = &instances[i];
         if (!choose_stages(dev, &p))
             return cudaErrorNotSupported;
-        e = cudaFuncSetAttribute((const void *)instances[i].kernel,
-                                 cudaFuncAttributeMaxDynamicSharedMemorySize, p.shared_bytes);
-        if (e == cudaSuccess)
-            e = cudaFuncSetAttribute((const void *)instances[i].kernel,
-                                     cudaFuncAttributePreferredSharedMemoryCarveout,
-                                     cudaSharedmemCarveoutMaxShared);
+        e = cuda_split((const void *)instances[i].kernel, p.shared_bytes);
         if (e != cudaSuccess)
             return e;
     }
-    /* the same split of memory as the chunks: a multiprocessor drains to change it */
-    return cudaFuncSetAttribute((const void *)merge_kernel,
-                                cudaFuncAttributePreferredSharedMemoryCarveout,
-                                cudaSharedmemCarveoutMaxShared);
+    return cuda_split((const void *)merge_kernel, 0);
 }
 
 bool ls_mma_attn_fits(const ls_attn_args *a) {
@@ -540,21 +527,6 @@ bool ls_mma_attn_fits(const ls_attn_args *a) {
     return a->window == 0 && a->kv_dtype == LS_BF16 && a->head_dim >= 16 && a->head_dim % 16 == 0 &&
            a->head_dim <= LS_HEAD_DIM_MAX && a->n_kv > 0 && a->n_heads % a->n_kv == 0 &&
            pools % 16 == 0 && rows % 16 == 0 && (uintptr_t)a->part % 8 == 0;
-}
-
-static cudaLaunchConfig_t launch_of(dim3 grid, unsigned threads, int32_t shared,
-                                    const ls_mma_attn_device *dev, cudaLaunchAttribute *attr,
-                                    cudaStream_t stream) {
-    cudaLaunchConfig_t c = {};
-    c.gridDim = grid;
-    c.blockDim = dim3(threads);
-    c.dynamicSmemBytes = (size_t)shared;
-    c.stream = stream;
-    attr->id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attr->val.programmaticStreamSerializationAllowed = 1;
-    c.attrs = attr;
-    c.numAttrs = dev->overlap ? 1 : 0;
-    return c;
 }
 
 cudaError_t ls_mma_attn(const ls_attn_args *a, uint16_t *x16, cuda_fault *fault, int32_t *claim,
@@ -568,8 +540,8 @@ cudaError_t ls_mma_attn(const ls_attn_args *a, uint16_t *x16, cuda_fault *fault,
             return cudaErrorNotSupported;
         p.geo.x16 = x16;
         const cudaLaunchConfig_t c =
-            launch_of(p.grid, (unsigned)(KEY_WARPS * p.of->column_warps * 32), p.shared_bytes, dev,
-                      &attr, stream);
+            cuda_launch_of(p.grid, (unsigned)(KEY_WARPS * p.of->column_warps * 32),
+                           (size_t)p.shared_bytes, stream, dev->overlap, &attr);
         const cudaError_t e = cudaLaunchKernelEx(&c, p.of->kernel, *a, p.geo);
         if (e != cudaSuccess)
             return e;
@@ -577,8 +549,8 @@ cudaError_t ls_mma_attn(const ls_attn_args *a, uint16_t *x16, cuda_fault *fault,
     if (a->only == 1)
         return cudaSuccess;
     const cudaLaunchConfig_t c =
-        launch_of(dim3((unsigned)a->n_rows * (unsigned)a->n_heads),
-                  (unsigned)pieces(a->head_dim, 32) * 32, 0, dev, &attr, stream);
+        cuda_launch_of(dim3((unsigned)a->n_rows * (unsigned)a->n_heads),
+                       (unsigned)pieces(a->head_dim, 32) * 32, 0, stream, dev->overlap, &attr);
     return cudaLaunchKernelEx(&c, merge_kernel, *a, x16, fault, claim);
 }
 

@@ -6,10 +6,11 @@
 #ifndef LS_CUDA_MMA_DEVICE_H
 #define LS_CUDA_MMA_DEVICE_H
 
-#include <cuda_fp16.h>
 #include <cuda_runtime.h>
 #include <stdint.h>
 
+#include "convert.h"
+#include "cuda.h"
 #include "cuda_mma.h"
 
 #define MMA_SEGMENT 512 /* k of one chain of steps */
@@ -44,7 +45,8 @@ typedef struct mma_list {
     ls_dtype format; /* of all their weights */
 } mma_list;
 
-/* The narrow kernel: how many of n_rows rows one launch takes, and that launch. */
+/* The narrow kernel: how many of n_rows rows one launch takes, and that launch (norm->squares and
+ * next->w NULL: none). */
 int32_t ls_mma_narrow_rows(const ls_mma_device *dev, int32_t n_rows);
 cudaError_t ls_mma_narrow(const mma_list *m, const void *x16, int32_t n_in, int32_t n_rows,
                           const ls_mma_norm *norm, const ls_mma_next *next,
@@ -63,22 +65,6 @@ cudaError_t ls_mma_wide_get(ls_mma_device *dev);
 
 static inline int32_t mma_ceil(int32_t a, int32_t b) {
     return a / b + (a % b != 0);
-}
-
-/* A launch that may begin before the kernel ahead has ended, where the device can; *early outlives it. */
-static inline cudaLaunchConfig_t mma_launch_of(dim3 grid, unsigned threads, size_t shared,
-                                               const ls_mma_device *dev, cudaStream_t stream,
-                                               cudaLaunchAttribute *early) {
-    cudaLaunchConfig_t c = {};
-    c.gridDim = grid;
-    c.blockDim = dim3(threads);
-    c.dynamicSmemBytes = shared;
-    c.stream = stream;
-    c.attrs = early;
-    c.numAttrs = dev->pdl ? 1 : 0;
-    early->id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    early->val.programmaticStreamSerializationAllowed = 1;
-    return c;
 }
 
 #ifdef __CUDACC__
@@ -160,20 +146,6 @@ MMA_FN void mma_bar_expect(uint32_t bar, uint32_t bytes) {
 }
 #endif
 
-/* ---- dependent launch ------------------------------------------------------------------------ */
-
-MMA_FN void mma_let_next_begin(void) {
-#if LS_MMA_BULK
-    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
-}
-/* The kernels before this one have ended, and what they wrote is seen. */
-MMA_FN void mma_wait_previous(void) {
-#if LS_MMA_BULK
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-
 /* ---- copies into shared memory --------------------------------------------------------------- */
 
 #if LS_MMA_BULK
@@ -234,8 +206,11 @@ MMA_FN uint2 mma_load_x(const float *row, int32_t k, int32_t n_in) {
         v[i] = k + i < n_in ? row[k + i] : 0.0f;
     return make_uint2(mma_bf16x2(v[0], v[1]), mma_bf16x2(v[2], v[3]));
 }
-MMA_FN uint16_t mma_bf16(float v) {
-    return (uint16_t)mma_bf16x2(v, 0.0f);
+/* The f16 in the low half. */
+MMA_FN float mma_half(uint32_t v) {
+    float f;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"((uint16_t)v));
+    return f;
 }
 
 /* ---- norms ----------------------------------------------------------------------------------- */
@@ -245,8 +220,7 @@ MMA_FN float mma_weight(const void *w, ls_dtype dtype, int k) {
     if (dtype == LS_F32)
         return ((const float *)w)[k];
     const uint16_t h = ((const uint16_t *)w)[k];
-    return dtype == LS_BF16 ? __uint_as_float((uint32_t)h << 16)
-                            : __half2float(__ushort_as_half(h));
+    return dtype == LS_BF16 ? ls_f32_of_bf16(h) : mma_half(h);
 }
 /* The sum of the squares of 16 elements of a row, in all their lanes, all lanes of the warp: element
  * i is added to i xor 8, then 1, 2, 4. Lanes xor `eight` hold elements xor 8, xor `one`, 2 `one`,

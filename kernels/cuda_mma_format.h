@@ -63,12 +63,6 @@ MMA_FN uint2 mma_lds2(uint32_t at) {
     asm volatile("ld.shared.v2.u32 {%0,%1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(at) : "memory");
     return v;
 }
-/* The f16 in the low half. */
-MMA_FN float mma_half(uint32_t v) {
-    float f;
-    asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"((uint16_t)v));
-    return f;
-}
 /* Byte j of v, 0 to 255: put under the exponent of 2^23, which then goes away. */
 MMA_FN float mma_byte(uint32_t v, const int j) {
     return __fsub_rn(__uint_as_float(__byte_perm(v, 0x4b000000u, 0x7440u + (uint32_t)j)),

@@ -15,7 +15,7 @@
  *             them, or a fence and a counter an item: both cost more than an uneven share.)
  * Norms       a norm ahead is a division of the sums by the row's root; of the norm that reads y next
  *             the weighted row and its squares are left behind  (N-MMAN).
- * Early       before mma_wait_previous only weights are read: the rings are full by then.
+ * Early       before cuda_wait only weights are read: the rings are full by then.
  * Source      after design 5.2; where the grid, teams and depth come from is in no result. */
 #include "cuda_mma_format.h"
 
@@ -168,7 +168,7 @@ MMA_FN void mma_store(const mma_narrow_args *a, mma_out o, mma_early e, float su
     v = o.is ? v : 0.0f;
     if (o.row < a->n_rows) /* past the last output zeros, as a linear's input has them */
         a->next.z[(size_t)o.row * (size_t)a->next.ld + LS_MMA_AT(o.out)] =
-            mma_bf16(__fmul_rn(v, e.weight));
+            cuda_bf16(__fmul_rn(v, e.weight));
     const float square = mma_square(v, 2, 4);
     if ((threadIdx.x & 30) == 0 && o.row < a->n_rows)
         a->next.squares[(size_t)o.row * (size_t)a->next.n_squares + tile] = square;
@@ -448,12 +448,12 @@ __global__ void __launch_bounds__(MMA_BOUND, 1)
         mma_bar_fence();
     }
     __syncthreads();
-    mma_let_next_begin();
+    cuda_let_behind();
     if (warp == MMA_WARPS) {
         mma_feed<F>(&a, mma_smem(memory), mma_smem(bars), lane);
         return;
     }
-    mma_wait_previous();
+    cuda_wait();
     const uint32_t more = mma_smem(memory) + (uint32_t)(MMA_WARPS * a.depth * MMA_STAGE_BYTES(F) +
                                                         warp * MMA_MORE_BYTES + lane * 16);
     mma_walk<F, NT>(a, &ring, more, &mem, warp, lane);
@@ -506,10 +506,8 @@ static mma_narrow_args narrow_args(const mma_list *m, const void *x16, int32_t n
     mma_narrow_args k = {};
     k.m = *m;
     k.x16 = (const uint16_t *)x16;
-    if (norm)
-        k.norm = *norm;
-    if (next)
-        k.next = *next;
+    k.norm = *norm;
+    k.next = *next;
     k.n_rows = n_rows;
     k.ld = mma_ceil(n_in, 32) * 32;
     k.segments = mma_ceil(n_in, MMA_SEGMENT);
@@ -530,8 +528,9 @@ cudaError_t ls_mma_narrow(const mma_list *m, const void *x16, int32_t n_in, int3
     mma_narrow_args k = narrow_args(m, x16, n_in, n_rows, norm, next, dev);
     cudaLaunchAttribute early;
     const unsigned grid = (unsigned)(m->tiles < dev->n_sm ? m->tiles : dev->n_sm);
-    const cudaLaunchConfig_t c = mma_launch_of(
-        dim3(grid), MMA_BLOCK, (size_t)mma_room(m->format, n_rows, k.depth), dev, stream, &early);
+    const cudaLaunchConfig_t c =
+        cuda_launch_of(dim3(grid), MMA_BLOCK, (size_t)mma_room(m->format, n_rows, k.depth), stream,
+                       dev->pdl, &early);
     return cudaLaunchKernelEx(&c, mma_narrow_of(m->format, n_rows), k);
 }
 
@@ -544,11 +543,7 @@ cudaError_t ls_mma_narrow_get(ls_mma_device *dev) {
         const void *f = (const void *)mma_narrow_of(t, rows);
         if (ls_mma_narrow_rows(dev, rows) < rows)
             continue;
-        e = cudaFuncSetAttribute(f, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                 mma_room(t, rows, mma_depth(dev, t, rows)));
-        if (e == cudaSuccess)
-            e = cudaFuncSetAttribute(f, cudaFuncAttributePreferredSharedMemoryCarveout,
-                                     cudaSharedmemCarveoutMaxShared);
+        e = cuda_split(f, mma_room(t, rows, mma_depth(dev, t, rows)));
     }
     cudaFuncAttributes attr;
     if (e == cudaSuccess)

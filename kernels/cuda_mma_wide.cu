@@ -343,12 +343,7 @@ int32_t ls_mma_wide_blocks(const mma_list *m, int32_t n_rows) {
 }
 
 cudaError_t ls_mma_wide_get(ls_mma_device *dev) {
-    const cudaError_t e = cudaFuncSetAttribute(
-        (const void *)mma_wide, cudaFuncAttributeMaxDynamicSharedMemorySize, dev->smem_block);
-    return e != cudaSuccess ? e
-                            : cudaFuncSetAttribute((const void *)mma_wide,
-                                                   cudaFuncAttributePreferredSharedMemoryCarveout,
-                                                   cudaSharedmemCarveoutMaxShared);
+    return cuda_split((const void *)mma_wide, dev->smem_block);
 }
 
 cudaError_t ls_mma_wide(const mma_list *m, const float *x, const void *x16, int32_t n_in,

@@ -8,7 +8,8 @@
 #include "place.body.h"
 #include "stats.body.h"
 
-#include "cuda_rounded.h"
+#include "cuda.h"
+#include "cuda_mma.h"
 
 #define THREADS 128
 #define WARPS (THREADS / 32)
@@ -61,19 +62,29 @@ static void ls_probs_cuda(ls_backend *be, const ls_probs_args *a) {
               *a, n_seg);
 }
 
+/* A piece of a row is stored with its copy rounded to bf16 beside it (x16 of cuda_mma.h). */
+LS_FN void put_rounded(float *y, uint16_t *x16, int k, int n, lane_f32 v) {
+    lane_store_n(y + k, n - k, v);
+    if (x16)
+        x16[LS_MMA_AT(k + LS_LANE)] = cuda_bf16(k + LS_LANE < n ? v.p[0] : 0.0f);
+}
+LS_FN size_t rounded_ld(int n) {
+    return (size_t)((n + 31) / 32 * 32);
+}
+
 #define LS_GATE_KERNEL(op)                                                          \
     static __global__ void __launch_bounds__(THREADS)                               \
         ls_##op##_kernel(const ls_##op##_args a, uint16_t *x16) {                   \
         const int F = a.dim;                                                        \
         const size_t row = (size_t)blockIdx.x * (size_t)F;                          \
         if (x16)                                                                    \
-            x16 += (size_t)blockIdx.x * cuda_rounded_ld(F);                         \
+            x16 += (size_t)blockIdx.x * rounded_ld(F);                              \
         cuda_wait_ahead();                                                          \
         LS_WARPS (i, ls_ceil_div(F, LS_LANES)) {                                    \
             const int k = i * LS_LANES;                                             \
             const lane_f32 g = lane_load_n(a.gate + row, (size_t)k, F - k, LS_F32); \
             const lane_f32 u = lane_load_n(a.up + row, (size_t)k, F - k, LS_F32);   \
-            cuda_put_rounded(a.h + row, x16, k, F, ls_##op##_of(g, u));             \
+            put_rounded(a.h + row, x16, k, F, ls_##op##_of(g, u));                  \
         }                                                                           \
     }                                                                               \
     static void ls_##op##_cuda(ls_backend *be, const ls_##op##_args *a) {           \
@@ -138,8 +149,7 @@ cudaError_t ls_cuda_rows_split(void) {
                              (const void *)ls_feed_kernel};
     cudaError_t e = cudaSuccess;
     for (size_t i = 0; i < sizeof kernels / sizeof *kernels && e == cudaSuccess; i++)
-        e = cudaFuncSetAttribute(kernels[i], cudaFuncAttributePreferredSharedMemoryCarveout,
-                                 cudaSharedmemCarveoutMaxShared);
+        e = cuda_split(kernels[i], 0);
     return e;
 }
 

@@ -312,12 +312,9 @@ cudaError_t ls_cuda_stats_split(void) {
         (const void *)ls_accept_residual_kernel, (const void *)ls_accept_join_kernel};
     cudaError_t e = cudaSuccess;
     for (size_t i = 0; i < 2 * sizeof step_kernels / sizeof *step_kernels && e == cudaSuccess; i++)
-        e = cudaFuncSetAttribute((const void *)step_kernels[i / 2][i % 2],
-                                 cudaFuncAttributePreferredSharedMemoryCarveout,
-                                 cudaSharedmemCarveoutMaxShared);
+        e = cuda_split((const void *)step_kernels[i / 2][i % 2], 0);
     for (size_t i = 0; i < sizeof others / sizeof *others && e == cudaSuccess; i++)
-        e = cudaFuncSetAttribute(others[i], cudaFuncAttributePreferredSharedMemoryCarveout,
-                                 cudaSharedmemCarveoutMaxShared);
+        e = cuda_split(others[i], 0);
     return e;
 }
 

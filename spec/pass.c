@@ -269,41 +269,34 @@ static ls_status feed_forward(ls_engine *e, int32_t l, int32_t n, ls_err *err) {
     const bool gelu = e->model->config.gelu;
     (gelu ? e->be->gelu_mul : e->be->silu_mul)(e->be, &gate);
     LS_TRY(traced(e, l, gelu ? "gelu_mul" : "silu_mul", e->gate, n, e->ffn, err));
-    ls_vec next = {0};
-    if (l + 1 < e->o.n_layers)
-        next = e->layer[l + 1].attn_norm;
-    else if (e->n_want == n) /* else rows are gathered first */
-        next = e->norm;
+    /* behind the last layer rows are gathered first */
+    const ls_vec next = l + 1 < e->o.n_layers ? e->layer[l + 1].attn_norm : (ls_vec){0};
     return add_block(e, l, "down_proj", w->down, e->gate, "ffn_post_norm", w->ffn_post, next, n,
                      err);
 }
 
-static ls_status head(ls_engine *e, int32_t n, ls_err *err) {
+static ls_status head(ls_engine *e, ls_err *err) {
     if (e->n_want == 0)
         return LS_OK;
-    const void *x = e->x;
-    if (e->n_want < n) { /* rows that are all wanted lie where they are to be */
-        const ls_gather_args gather = {
-            .x = e->x, .index = e->d.want, .y = e->wanted, .n = e->n_want, .dim = e->dim};
-        e->be->gather(e->be, &gather);
-        x = e->wanted;
-    }
+    const ls_gather_args gather = {
+        .x = e->x, .index = e->d.want, .y = e->wanted, .n = e->n_want, .dim = e->dim};
+    e->be->gather(e->be, &gather);
     const ls_linear_args a = linear_of(e->head, e->normed, e->logits, NULL, e->n_want);
-    LS_TRY(norm_linears(e, -1, "final_norm", e->norm, x, &a, 1, err));
+    LS_TRY(norm_linears(e, -1, "final_norm", e->norm, e->wanted, &a, 1, err));
     return traced(e, -1, "head", e->logits, e->n_want, e->o.n_vocab, err);
 }
 
 /* Statistics and draws of the wanted rows. */
-static void draw(ls_engine *e, int32_t n_top) {
+static void draw(ls_engine *e, const pass_form *form) {
     const ls_stats_args a = {.logits = e->logits,
                              .ld_logits = e->o.n_vocab,
                              .n_vocab = e->o.n_vocab,
                              .warp = e->d.warp,
                              .draw = e->d.draw,
-                             .n_top = n_top,
+                             .n_top = form->n_top,
                              .stats = e->result->stats,
                              .n_rows = e->n_want,
-                             .without = e->without,
+                             .without = form->without,
                              .part = e->stats_part};
     e->be->stats(e->be, &a);
 }
@@ -320,9 +313,9 @@ static ls_status launch(ls_engine *e, const pass_form *form, ls_err *err) {
         LS_TRY(attention(e, l, &loc, n, err));
         LS_TRY(feed_forward(e, l, n, err));
     }
-    LS_TRY(head(e, n, err));
+    LS_TRY(head(e, err));
     if (form->drawn && e->n_want > 0)
-        draw(e, form->n_top);
+        draw(e, form);
     return LS_OK;
 }
 

@@ -34,6 +34,13 @@ static void put(const ar_case *c, ar_layout *l, int slot, int key) {
     memcpy((char *)l->v + (size_t)slot * row, (const char *)c->v + (size_t)key * row, row);
 }
 
+float *ar_queries(const ar_case *c, int n_rows) {
+    const size_t n = (size_t)n_rows * (size_t)c->H * (size_t)c->E;
+    float *q = kr_alloc(n * sizeof *q);
+    kr_fill(q, n, 77, 3.0f);
+    return q;
+}
+
 ar_layout ar_contiguous(const ar_case *c, int n_rows, int offset) {
     ar_layout l = layout(c, n_rows, c->T + offset + 3);
     l.base = numbers((size_t)n_rows);

@@ -23,6 +23,8 @@ typedef struct ar_layout {
 
 void ar_case_init(ar_case *c, int H, int G, int E, int T, ls_dtype t, uint32_t seed, float size);
 void ar_case_free(ar_case *c);
+/* Seeded queries [n_rows, H, E]; the caller frees them. */
+float *ar_queries(const ar_case *c, int n_rows);
 /* Contiguous from slot `offset`; the slots around it hold NaN. */
 ar_layout ar_contiguous(const ar_case *c, int n_rows, int offset);
 /* Blocks of block_rows in a scrambled order; unused blocks hold NaN. */

@@ -23,13 +23,6 @@ enum { N_EDGES = sizeof edges / sizeof *edges, N_RULES = sizeof rules / sizeof *
 
 static ls_backend *be, *two;
 
-static float *queries(const ar_case *c, int n_rows) {
-    const size_t n = (size_t)n_rows * (size_t)c->H * (size_t)c->E;
-    float *q = kr_alloc(n * 4);
-    kr_fill(q, n, 77, 3.0f);
-    return q;
-}
-
 /* ---- the order of N-ATTN, one lane after another --------------------------------------------- */
 
 static float butterfly(float lane[32]) {
@@ -128,7 +121,7 @@ static void written_out(void **unused) {
             ar_case c;
             const int L = lengths[i], E = L > 600 ? 12 : widths[(i + u) % 4];
             ar_case_init(&c, 3, 1, E, L ? L : 1, (ls_dtype)(u % 3), 5, 3.0f);
-            float *q = queries(&c, 1), got[3 * 64], want[3 * 64];
+            float *q = ar_queries(&c, 1), got[3 * 64], want[3 * 64];
             ar_layout flat = ar_contiguous(&c, 1, 2);
             const int32_t length[1] = {L};
             ar_run(be, &c, &flat, rules[u], length, 1, q, got);
@@ -148,7 +141,7 @@ static void layouts(void **unused) {
             ar_case c;
             const int L = edges[i], R = 2;
             ar_case_init(&c, 4, 2, 16, L, (ls_dtype)(i % 3), 9, 2.0f);
-            float *q = queries(&c, R), want[2 * 4 * 16], got[2 * 4 * 16];
+            float *q = ar_queries(&c, R), want[2 * 4 * 16], got[2 * 4 * 16];
             const int32_t length[2] = {L, L - 1};
             ar_layout flat = ar_contiguous(&c, R, 3);
             ar_run(be, &c, &flat, rules[u], length, R, q, want);
@@ -171,7 +164,7 @@ static void neighbours(void **unused) {
     ar_case c;
     ar_case_init(&c, 3, 1, 32, 4097, LS_BF16, 15, 2.0f);
     const size_t row = 96;
-    float *q = queries(&c, N_EDGES), *all = kr_alloc(N_EDGES * row * 4), alone[96];
+    float *q = ar_queries(&c, N_EDGES), *all = kr_alloc(N_EDGES * row * 4), alone[96];
     ar_layout flat = ar_contiguous(&c, N_EDGES, 0);
     for (int u = 0; u < N_RULES; u++) {
         int32_t length[N_EDGES];
@@ -194,7 +187,7 @@ static void one_split_is_one_pass(void **unused) {
     for (int i = 0; i < N_EDGES && edges[i] <= 2048; i++) {
         ar_case c;
         ar_case_init(&c, 2, 1, 64, 2048, LS_F32, 19, 2.0f);
-        float *q = queries(&c, 1), a[128], b[128];
+        float *q = ar_queries(&c, 1), a[128], b[128];
         const int32_t length[1] = {edges[i]};
         ar_layout flat = ar_contiguous(&c, 1, 0);
         ar_run(be, &c, &flat, splits, length, 1, q, a);
@@ -209,7 +202,7 @@ static void control(void **unused) {
     (void)unused;
     ar_case c;
     ar_case_init(&c, 4, 1, 64, 1025, LS_F32, 23, 2.0f);
-    float *q = queries(&c, 1), a[256], b[256];
+    float *q = ar_queries(&c, 1), a[256], b[256];
     const int32_t length[1] = {1025};
     ar_layout flat = ar_contiguous(&c, 1, 0);
     ar_run(be, &c, &flat, rules[0], length, 1, q, a);
@@ -247,7 +240,7 @@ static void tail_entries_are_not_read(void **unused) {
     }
     int32_t at[9], n_table[9];
     l.table_at = at, l.table_len = n_table;
-    float *q = queries(&c, 9), want[9 * 32], got[9 * 32];
+    float *q = ar_queries(&c, 9), want[9 * 32], got[9 * 32];
     for (int i = 0; i < 6; i++)
         for (int rows = 1; rows <= 9; rows++) {
             const int blocks = (lengths[i] + 15) / 16;
@@ -286,7 +279,7 @@ static void outside_is_zero(void **unused) {
     ar_case_init(&zero, 4, 2, 16, T, LS_F32, 31, 2.0f);
     memset((char *)zero.k + 16 * row, 0, 16 * row), memset((char *)zero.v + 16 * row, 0, 16 * row);
     memset((char *)zero.k + 64 * row, 0, 6 * row), memset((char *)zero.v + 64 * row, 0, 6 * row);
-    float *q = queries(&c, 1), got[64], want[64];
+    float *q = ar_queries(&c, 1), got[64], want[64];
     const int32_t length[1] = {T};
     ar_layout flat = ar_contiguous(&zero, 1, 0), paged = ar_paged(&c, 1, 16);
     ar_run(be, &c, &flat, rules[0], length, 1, q, want);

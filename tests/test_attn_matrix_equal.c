@@ -28,17 +28,10 @@ static bool every(void) {
     return rig_on_gpu() && !LS_THIN;
 }
 
-static float *queries(const ar_case *c, int n_rows) {
-    const size_t n = (size_t)n_rows * (size_t)c->H * (size_t)c->E;
-    float *q = kr_alloc(n * 4);
-    kr_fill(q, n, 77, 3.0f);
-    return q;
-}
-
 /* All rows under every layout, on two backends; rows 0 and the last alone, too. */
 static void layouts(const ar_case *c, ls_chunk_rule rule, const int32_t *length, int R) {
     const size_t row = (size_t)(c->H * c->E), n = (size_t)R * row;
-    float *q = queries(c, R), *want = kr_alloc(n * 4), *got = kr_alloc(n * 4);
+    float *q = ar_queries(c, R), *want = kr_alloc(n * 4), *got = kr_alloc(n * 4);
     ar_layout flat = ar_contiguous(c, R, 3);
     ar_run(be, c, &flat, rule, length, R, q, want);
     ar_run(two, c, &flat, rule, length, R, q, got);
@@ -149,7 +142,7 @@ static void test_one_split(void **state) {
         ar_case c;
         ar_case_init(&c, heads[w][0], heads[w][1], widths[w], 2048, (ls_dtype)(w % 3), 53, 2.0f);
         const size_t n = (size_t)(7 * c.H * c.E);
-        float *q = queries(&c, 7), *a = kr_alloc(n * 4), *b = kr_alloc(n * 4);
+        float *q = ar_queries(&c, 7), *a = kr_alloc(n * 4), *b = kr_alloc(n * 4);
         ar_layout flat = ar_contiguous(&c, 7, 0), paged = ar_paged(&c, 7, 16);
         ar_run(be, &c, &flat, whole, length, LS_THIN ? 4 : 7, q, a);
         ar_run(be, &c, &flat, splits, length, LS_THIN ? 4 : 7, q, b);
@@ -171,7 +164,7 @@ static void bad_tables(int H, int G, int E, ls_dtype t, ls_chunk_rule rule) {
     ar_case_init(&c, H, G, E, T, t, 57, 2.0f);
     ar_case_init(&zero, H, G, E, T, t, 57, 2.0f);
     const size_t row = (size_t)(G * E) * ls_dtype_bytes(t), n = (size_t)(R * H * E);
-    float *q = queries(&c, R), *got = kr_alloc(n * 4), *want = kr_alloc(n * 4);
+    float *q = ar_queries(&c, R), *got = kr_alloc(n * 4), *want = kr_alloc(n * 4);
     ar_layout paged = ar_paged(&c, R, 16); /* 19 blocks used of 21 */
     for (int i = 0; i < 5; i++) {
         paged.table[2 * i] = bad[i];
@@ -244,7 +237,7 @@ static void test_layers(void **state) {
                          2.0f);
             ar_layout flat = ar_contiguous(&c, 1, 2); /* 85 slots */
             const size_t bytes = pool_bytes(&c, &flat), n = (size_t)(c.H * c.E);
-            float *q = queries(&c, 1), *want = kr_alloc(n * 4), *got = kr_alloc(n * 4);
+            float *q = ar_queries(&c, 1), *want = kr_alloc(n * 4), *got = kr_alloc(n * 4);
             char *k = kr_dev(be, NULL, 3 * bytes), *v = kr_dev(be, NULL, 3 * bytes);
             kr_up(be, k + (size_t)layer * bytes, flat.k, bytes);
             kr_up(be, v + (size_t)layer * bytes, flat.v, bytes);
@@ -273,7 +266,7 @@ static void test_growing_lengths(void **state) {
         ar_case_init(&c, heads[u][0], heads[u][1], 64, T, (ls_dtype)(u % 3), 67, 2.0f);
         ar_layout flat = ar_contiguous(&c, 1, 1);
         const size_t n = (size_t)(c.H * c.E);
-        float *q = queries(&c, 1), *want = kr_alloc(n * 4), *got = kr_alloc(n * 4);
+        float *q = ar_queries(&c, 1), *want = kr_alloc(n * 4), *got = kr_alloc(n * 4);
         void *k = kr_dev(be, flat.k, pool_bytes(&c, &flat));
         void *v = kr_dev(be, flat.v, pool_bytes(&c, &flat));
         resident d = reside(&c, &flat, rules[u], q, k, v);

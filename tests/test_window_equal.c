@@ -22,13 +22,6 @@ enum { N_RULES = sizeof rules / sizeof *rules, N_WINDOWS = sizeof windows / size
 
 static ls_backend *be, *two;
 
-static float *queries(const ar_case *c, int n_rows) {
-    const size_t n = (size_t)n_rows * (size_t)c->H * (size_t)c->E;
-    float *q = kr_alloc(n * 4);
-    kr_fill(q, n, 77, 3.0f);
-    return q;
-}
-
 /* The keys of `whole` from the first on, as a case of their own. */
 static ar_case tail_of(const ar_case *whole, int first) {
     ar_case c;
@@ -52,7 +45,7 @@ static void last_keys(void **unused) {
                 const int32_t all[1] = {L}, some[1] = {W};
                 ar_case_init(&c, H, 2, E, L, (ls_dtype)((i + u) % 3), 9, 2.0f);
                 ar_case tail = tail_of(&c, L - W);
-                float *q = queries(&c, 1), *want = kr_alloc(n * 4), *got = kr_alloc(n * 4);
+                float *q = ar_queries(&c, 1), *want = kr_alloc(n * 4), *got = kr_alloc(n * 4);
                 ar_layout short_one = ar_contiguous(&tail, 1, 2), flat = ar_contiguous(&c, 1, 3);
                 ar_run(be, &tail, &short_one, rules[u], some, 1, q, want);
                 c.window = windows[w];
@@ -83,7 +76,7 @@ static void long_window_is_none(void **unused) {
             ar_case c;
             const int32_t L = lengths[i];
             ar_case_init(&c, 3, 1, 16, L, (ls_dtype)(u % 3), 19, 2.0f);
-            float *q = queries(&c, 1), none[48], got[48];
+            float *q = ar_queries(&c, 1), none[48], got[48];
             ar_layout flat = ar_contiguous(&c, 1, 0);
             ar_run(be, &c, &flat, rules[u], &L, 1, q, none);
             const int32_t wide[] = {L, L + 1, INT32_MAX};
@@ -111,7 +104,7 @@ static void widths(void **unused) {
             int32_t length[R];
             ar_case_init(&c, H, 2, E, T, (ls_dtype)(w % 3), 15, 2.0f);
             c.window = windows[w];
-            float *q = queries(&c, R), *all = kr_alloc(R * H * E * 4), alone[H * E];
+            float *q = ar_queries(&c, R), *all = kr_alloc(R * H * E * 4), alone[H * E];
             for (int r = 0; r < R; r++)
                 length[r] = r % 5 == 4 ? r : 74 + r;
             for (int paged = 0; paged < 2; paged++) {
@@ -143,7 +136,7 @@ static void before_the_window(void **unused) {
             for (int k = nan_at == T - W ? nan_at : 0; k <= nan_at; k++)
                 for (int e = 0; e < E; e++)
                     ((float *)c.k)[k * E + e] = ((float *)c.v)[k * E + e] = NAN;
-            float *q = queries(&c, 1);
+            float *q = ar_queries(&c, 1);
             ar_layout flat = ar_contiguous(&c, 1, 0);
             ar_run(be, &c, &flat, rules[u], &L, 1, q, got);
             for (int e = 0; e < 2 * E; e++)
