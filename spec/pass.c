@@ -537,7 +537,11 @@ ls_status ls_chain_pass(ls_engine *e, int32_t seq, int32_t n_top, ls_err *err) {
     if (index < 0 || ls_kv_slot(e->kv, seq, index) < 0 || index >= e->o.context)
         return ls_fail(err, LS_ERR_FULL, "chain: row %d of sequence %d was not reserved", index,
                        seq);
-    e->n_want = 1; /* the row itself */
+    e->n_want = 1;
+    if (e->h.want[0] != 0) { /* of a pass of one row, row 0 */
+        e->h.want[0] = 0;
+        LS_TRY(e->be->upload(e->be, e->d.want, e->h.want, sizeof *e->h.want, err));
+    }
     const pass_form form = {
         .n_rows = 1, .n_want = 1, .drawn = true, .n_top = n_top, .without = e->without};
     LS_TRY(run(e, &form, err));
