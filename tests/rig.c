@@ -75,6 +75,19 @@ void ls_assert_bits(const float *a, const float *b, size_t n, const char *what) 
     }
 }
 
+void ls_assert_plain(const ls_gen *g, const ls_plain *plain, ls_engine *engine, const char *what) {
+    ls_err err;
+    ls_check_result r = {0};
+    OK(ls_check_run(g, plain, engine, &r, &err), &err);
+    if (!r.same) {
+        ls_fork_print(stderr, &r.fork);
+        fail_msg("%s: forked at position %d", what, r.fork.position);
+    }
+    assert_int_equal(r.n_position, plain->n_token);
+    assert_true(r.n_differ == 0 && r.n_cache_differ == 0 && r.n_logit > 0 && r.n_cache > 0);
+    ls_check_free(&r);
+}
+
 void ls_greedy_run(ls_rig *r, const int32_t *prompt, int32_t n_prompt, int32_t n_new,
                    ls_greedy *out) {
     ls_err err;

@@ -5,24 +5,9 @@
 #include <string.h>
 
 #include "families_rig.h"
-#include "triage.h"
 
 #define N_NEW 12
 static const ls_cpu_options best = {2, LS_SIMD_AUTO};
-
-static void assert_same(const ls_gen *g, const ls_plain *plain, ls_engine *engine,
-                        const char *what) {
-    ls_err err;
-    ls_check_result r = {0};
-    OK(ls_check_run(g, plain, engine, &r, &err), &err);
-    if (!r.same) {
-        ls_fork_print(stderr, &r.fork);
-        fail_msg("%s: forked at position %d", what, r.fork.position);
-    }
-    assert_int_equal(r.n_position, plain->n_token);
-    assert_true(r.n_differ == 0 && r.n_cache_differ == 0 && r.n_logit > 0 && r.n_cache > 0);
-    ls_check_free(&r);
-}
 
 /* Greedy and sampled, with each drafter; the wrong drafts of a round stay behind in no window. */
 static void drafters(const char *name, int32_t block_rows, ls_dtype kv) {
@@ -61,7 +46,7 @@ static void drafters(const char *name, int32_t block_rows, ls_dtype kv) {
             for (int32_t k = 1; k <= 7; k += 3) {
                 g.drafter = d[i];
                 OK(ls_policy_fixed(k, &g.policy, &err), &err);
-                assert_same(&g, plain, r.engine, name);
+                ls_assert_plain(&g, plain, r.engine, name);
                 ls_policy_destroy(g.policy);
             }
         ls_plain_destroy(plain);

@@ -78,22 +78,6 @@ static ls_gen job(bench *b, ls_drafter *drafter, size_t warp) {
                     .sequence = 3};
 }
 
-static void assert_same(const ls_gen *g, const ls_plain *plain, ls_engine *engine,
-                        const char *what) {
-    ls_err err;
-    ls_check_result r = {0};
-    OK(ls_check_run(g, plain, engine, &r, &err), &err);
-    if (!r.same) {
-        ls_fork_print(stderr, &r.fork);
-        fail_msg("%s: forked at position %d", what, r.fork.position);
-    }
-    assert_int_equal(r.n_position, plain->n_token);
-    assert_int_equal(r.n_differ, 0);
-    assert_int_equal(r.n_cache_differ, 0);
-    assert_true(r.n_cache > 0 && r.n_logit > 0);
-    ls_check_free(&r);
-}
-
 static void every_drafter(ls_engine_options o, ls_cpu_options cpu) {
     bench b;
     ls_err err;
@@ -109,17 +93,17 @@ static void every_drafter(ls_engine_options o, ls_cpu_options cpu) {
         ls_plain *plain;
         OK(ls_plain_run(&g, b.target.engine, &plain, &err), &err);
         assert_int_equal(plain->n_token, N_NEW);
-        assert_same(&g, plain, b.target.engine, "no drafter");
+        ls_assert_plain(&g, plain, b.target.engine, "no drafter");
         for (size_t d = 0; d < 4; d++) {
             g.drafter = drafter[d];
             for (int32_t k = 0; k <= 16; k += LS_THIN ? 8 : k < 5 ? 1 : 3) {
                 OK(ls_policy_fixed(k, &g.policy, &err), &err);
-                assert_same(&g, plain, b.target.engine, drafter[d]->name);
+                ls_assert_plain(&g, plain, b.target.engine, drafter[d]->name);
                 ls_policy_destroy(g.policy);
             }
             wild p = {.base = {.name = "wild", .plan = wild_plan, .more = wild_more}, .seed = 5};
             g.policy = &p.base;
-            assert_same(&g, plain, b.target.engine, "wild policy");
+            ls_assert_plain(&g, plain, b.target.engine, "wild policy");
         }
         ls_plain_destroy(plain);
     }
