@@ -402,6 +402,10 @@ struct ls_backend {
     /* rope, then kv_store of the same k, in one launch */
     void (*place)(ls_backend *, const ls_rope_args *, const ls_kv_store_args *);
     void (*attn)(ls_backend *, const ls_attn_args *); /* chunks, then the merge */
+    /* place, then attn of the same rows, heads and pools: as the two calls, in fewer launches. q and k
+     * are scratch: who wants them rotated calls place. */
+    void (*place_attn)(ls_backend *, const ls_rope_args *, const ls_kv_store_args *,
+                       const ls_attn_args *);
     void (*silu_mul)(ls_backend *, const ls_silu_mul_args *);
     void (*gelu_mul)(ls_backend *, const ls_gelu_mul_args *);
     void (*gather)(ls_backend *, const ls_gather_args *);

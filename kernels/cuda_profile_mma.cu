@@ -2,7 +2,7 @@
  *   linear, linears   bf16, Q8_0 and Q4_K weights on tensor cores (cuda_mma.h, N-MMA, N-MMAQ); others
  *                     as ieee
  *   norm_linears      the same weights: products of the weighted row, divided by its root (N-MMAN)
- *   attn              a bf16 cache on tensor cores (cuda_mma_attn.h, N-MATTN); other caches as ieee
+ *   attn, place_attn  a bf16 cache on tensor cores (cuda_mma_attn.h, N-MATTN); other caches as ieee
  *   mat               weights for tensor cores are packed; the row-major copy is only there while
  *                     loading
  * Which form computes an operation follows from the model's and the cache's types and shapes, so
@@ -19,6 +19,7 @@
 typedef struct mma_profile {
     ls_mma_device linear_dev;
     ls_mma_attn_device attn_dev;
+    int32_t *attn_done; /* [LS_MMA_ATTN_GROUPS] */
     void *scratch;
     size_t scratch_bytes;
     cuda_shared *packed;
@@ -37,6 +38,8 @@ typedef struct mma_profile {
     void (*plain_mat_free)(ls_backend *, const ls_mat *);
     void (*plain_linear)(ls_backend *, const ls_linear_args *);
     void (*plain_attn)(ls_backend *, const ls_attn_args *);
+    void (*plain_place_attn)(ls_backend *, const ls_rope_args *, const ls_kv_store_args *,
+                             const ls_attn_args *);
     void (*plain_attn_launch)(ls_backend *, const ls_attn_args *, ls_launch *);
     ls_status (*plain_weights_done)(ls_backend *, ls_err *);
 } mma_profile;
@@ -289,17 +292,33 @@ static void norm_linears(ls_backend *be, const ls_rmsnorm_args *norm, const ls_l
     }
 }
 
+/* rope and store: NULL where the rows have been placed. */
+static void attend(cuda_backend *cuda, const ls_rope_args *rope, const ls_kv_store_args *store,
+                   const ls_attn_args *a) {
+    mma_profile *p = (mma_profile *)cuda->profile_data;
+    ls_mma_attn_with with = {rope, store, NULL, p->attn_done, cuda->fault, cuda->claim_d};
+    if (a->only == 0)
+        with.x16 = cuda_round_beside(cuda, a->out, a->n_rows, a->n_heads * a->head_dim);
+    answer(cuda, ls_mma_attn(a, &with, &p->attn_dev, cuda->stream), "attention");
+}
+
 static void attn(ls_backend *be, const ls_attn_args *a) {
     if (!ls_mma_attn_fits(a)) {
         profile_of(be)->plain_attn(be, a);
         return;
     }
     LS_CUDA_BEGIN(be, ls_check_attn(a, &why_));
-    mma_profile *p = (mma_profile *)cuda->profile_data;
-    uint16_t *x16 =
-        a->only ? NULL : cuda_round_beside(cuda, a->out, a->n_rows, a->n_heads * a->head_dim);
-    answer(cuda, ls_mma_attn(a, x16, cuda->fault, cuda->claim_d, &p->attn_dev, cuda->stream),
-           "attention");
+    attend(cuda, NULL, NULL, a);
+}
+
+static void place_attn(ls_backend *be, const ls_rope_args *rope, const ls_kv_store_args *store,
+                       const ls_attn_args *a) {
+    if (!ls_mma_attn_places(a, rope, store)) {
+        profile_of(be)->plain_place_attn(be, rope, store, a);
+        return;
+    }
+    LS_CUDA_BEGIN(be, ls_check_place_attn(rope, store, a, &why_));
+    attend(cuda, rope, store, a);
 }
 
 static void attn_launch(ls_backend *be, const ls_attn_args *a, ls_launch *out) {
@@ -318,6 +337,7 @@ static void profile_free(cuda_backend *cuda) {
     cuda->be.free(&cuda->be, cuda->x16);
     cuda->be.free(&cuda->be, p->z);
     cuda->be.free(&cuda->be, p->squares);
+    cuda->be.free(&cuda->be, p->attn_done);
     free(p);
     cuda->profile_data = NULL;
 }
@@ -334,10 +354,17 @@ ls_status ls_mma_install(cuda_backend *cuda, ls_err *err) {
     LS_TRY(cuda_answer(ls_cuda_bodies_split(), "profile mma", err));
     p->attn_dev.overlap = p->attn_dev.overlap && cuda->overlap;
     ls_backend *be = &cuda->be;
+    void *done;
+    LS_TRY(be->alloc(be, LS_MMA_ATTN_GROUPS * sizeof *p->attn_done, &done, err));
+    p->attn_done = (int32_t *)done;
+    LS_TRY(cuda_answer(cudaMemsetAsync(done, 0, LS_MMA_ATTN_GROUPS * sizeof *p->attn_done,
+                                       cuda->stream),
+                       "profile mma", err));
     p->plain_mat = be->mat;
     p->plain_mat_free = be->mat_free;
     p->plain_linear = be->linear;
     p->plain_attn = be->attn;
+    p->plain_place_attn = be->place_attn;
     p->plain_attn_launch = be->attn_launch;
     p->plain_weights_done = be->weights_done;
     /* the best of eight rules, for one row and for eight */
@@ -349,6 +376,7 @@ ls_status ls_mma_install(cuda_backend *cuda, ls_err *err) {
     be->linears = linears;
     be->norm_linears = norm_linears;
     be->attn = attn;
+    be->place_attn = place_attn;
     be->attn_launch = attn_launch;
     return LS_OK;
 }

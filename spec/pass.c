@@ -232,9 +232,6 @@ static ls_status attention(ls_engine *e, int32_t l, const ls_locator *loc, int32
                                     .n_kv = e->n_kv,
                                     .head_dim = e->head_dim,
                                     .n_slots = loc->n_slots};
-    e->be->place(e->be, &rope, &store);
-    LS_TRY(traced(e, l, "rope_q", e->q, n, he, err));
-    LS_TRY(traced(e, l, "rope_k", e->k, n, ge, err));
     const ls_attn_args attn = {.q = e->q,
                                .k_pool = store.k_pool,
                                .v_pool = store.v_pool,
@@ -251,7 +248,14 @@ static ls_status attention(ls_engine *e, int32_t l, const ls_locator *loc, int32
                                .n_heads = e->n_heads,
                                .n_kv = e->n_kv,
                                .head_dim = e->head_dim};
-    e->be->attn(e->be, &attn);
+    if (e->trace) { /* place_attn keeps to itself what rope gives */
+        e->be->place(e->be, &rope, &store);
+        LS_TRY(traced(e, l, "rope_q", e->q, n, he, err));
+        LS_TRY(traced(e, l, "rope_k", e->k, n, ge, err));
+        e->be->attn(e->be, &attn);
+    } else {
+        e->be->place_attn(e->be, &rope, &store, &attn);
+    }
     LS_TRY(traced(e, l, "attention", e->att, n, he, err));
     return add_block(e, l, "o_proj", w->o, e->att, "attn_post_norm", w->attn_post, w->ffn_norm, n,
                      err);
