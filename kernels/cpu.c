@@ -434,6 +434,7 @@ ls_status ls_cpu_create(ls_cpu_options options, ls_backend **out, ls_err *err) {
         .linear = ls_linear_cpu,
         .linears = ls_linears_cpu,
         .norm_linears = ls_norm_linears_cpu,
+        .norm_gates = ls_norm_gates_apart,
         .bias = ls_bias_cpu,
         .rope = ls_rope_cpu,
         .kv_store = ls_kv_store_cpu,
@@ -458,6 +459,12 @@ ls_status ls_cpu_create(ls_cpu_options options, ls_backend **out, ls_err *err) {
              cpu->n_threads);
     *out = &cpu->be;
     return LS_OK;
+}
+
+void ls_norm_gates_apart(ls_backend *be, const ls_rmsnorm_args *norm, const ls_linear_args both[2],
+                         const ls_silu_mul_args *g, int32_t gelu) {
+    be->norm_linears(be, norm, both, 2);
+    (gelu ? be->gelu_mul : be->silu_mul)(be, g);
 }
 
 void ls_backend_destroy(ls_backend *be) {

@@ -2,6 +2,7 @@
  *   linear, linears   bf16, Q8_0 and Q4_K weights on tensor cores (cuda_mma.h, N-MMA, N-MMAQ); others
  *                     as ieee
  *   norm_linears      the same weights: products of the weighted row, divided by its root (N-MMAN)
+ *   norm_gates        where both have one type of those and rows are few: one launch, which stores h
  *   attn, place_attn  a bf16 cache on tensor cores (cuda_mma_attn.h, N-MATTN); other caches as ieee
  *   mat               weights for tensor cores are packed; the row-major copy is only there while
  *                     loading
@@ -259,6 +260,23 @@ static void linear(ls_backend *be, const ls_linear_args *a) {
         profile_of(be)->plain_linear(be, a);
 }
 
+/* Whether a linear has left z and squares of the norm's row for this entry. */
+static bool is_weighed(const cuda_backend *cuda, const ls_rmsnorm_args *norm) {
+    const mma_profile *p = (const mma_profile *)cuda->profile_data;
+    return p->z_of == norm->x && p->z_w == norm->w && p->z_rows == norm->n_rows &&
+           p->z_dim == norm->dim && p->z_entry + 1 == cuda->entries;
+}
+static void weigh(cuda_backend *cuda, const ls_rmsnorm_args *norm) {
+    const mma_profile *p = (const mma_profile *)cuda->profile_data;
+    answer(cuda,
+           ls_mma_weigh(norm, (uint16_t *)p->z, (float *)p->squares, &p->linear_dev, cuda->stream),
+           "weigh");
+}
+static ls_mma_norm norm_ahead(const cuda_backend *cuda, const ls_rmsnorm_args *norm) {
+    const mma_profile *p = (const mma_profile *)cuda->profile_data;
+    return ls_mma_norm{(const float *)p->squares, norm->eps, norm->dim};
+}
+
 /* Linears of other weights read the norm as everywhere. */
 static void norm_linears(ls_backend *be, const ls_rmsnorm_args *norm, const ls_linear_args *a,
                          int32_t n) {
@@ -266,10 +284,8 @@ static void norm_linears(ls_backend *be, const ls_rmsnorm_args *norm, const ls_l
     mma_profile *p = (mma_profile *)cuda->profile_data;
     if (!can_do(cuda, a, n))
         return;
-    bool is_there = p->z_of == norm->x && p->z_w == norm->w && p->z_rows == norm->n_rows &&
-                    p->z_dim == norm->dim && p->z_entry + 1 == cuda->entries;
-    bool is_normed = false;
-    const ls_mma_norm ahead = {(const float *)p->squares, norm->eps, norm->dim};
+    bool is_there = is_weighed(cuda, norm), is_normed = false;
+    const ls_mma_norm ahead = norm_ahead(cuda, norm);
     for (int32_t i = 0, run; i < n; i += run) {
         run = run_of(a + i, n - i);
         if (!on_tensor_cores(a + i)) {
@@ -280,16 +296,33 @@ static void norm_linears(ls_backend *be, const ls_rmsnorm_args *norm, const ls_l
             continue;
         }
         if (!is_there)
-            answer(cuda,
-                   ls_mma_weigh(norm, (uint16_t *)p->z, (float *)p->squares, &p->linear_dev,
-                                cuda->stream),
-                   "weigh");
+            weigh(cuda, norm);
         is_there = true;
         answer(cuda,
                ls_mma_linears(a + i, run, p->z, &ahead, NULL, p->scratch, &p->linear_dev,
                               cuda->stream),
                "linear");
     }
+}
+
+static void norm_gates(ls_backend *be, const ls_rmsnorm_args *norm, const ls_linear_args both[2],
+                       const ls_silu_mul_args *g, int32_t gelu) {
+    if (!ls_mma_gated_fits(both) || g->gate != both[0].y || g->up != both[1].y ||
+        g->n_rows != both->n_rows || g->dim != both->w.n_out) {
+        ls_norm_gates_apart(be, norm, both, g, gelu);
+        return;
+    }
+    LS_CUDA_BEGIN(be, ls_check_norm_linears(norm, both, 2, &why_));
+    mma_profile *p = (mma_profile *)cuda->profile_data;
+    if (!can_do(cuda, both, 2))
+        return;
+    if (!is_weighed(cuda, norm))
+        weigh(cuda, norm);
+    const ls_mma_norm ahead = norm_ahead(cuda, norm);
+    const ls_mma_gates gates = {gelu ? LS_MMA_GELU : LS_MMA_SILU, g->h,
+                                cuda_round_beside(cuda, g->h, g->n_rows, g->dim),
+                                (g->dim + 31) / 32 * 32};
+    answer(cuda, ls_mma_gated(both, p->z, &ahead, &gates, &p->linear_dev, cuda->stream), "gates");
 }
 
 /* rope and store: NULL where the rows have been placed. */
@@ -375,6 +408,7 @@ ls_status ls_mma_install(cuda_backend *cuda, ls_err *err) {
     be->linear = linear;
     be->linears = linears;
     be->norm_linears = norm_linears;
+    be->norm_gates = norm_gates;
     be->attn = attn;
     be->place_attn = place_attn;
     be->attn_launch = attn_launch;
