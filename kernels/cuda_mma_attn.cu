@@ -5,13 +5,16 @@
  * item key warp w takes the 16-key tiles w, w + 4, ... of the chunk, with its own ring of copies
  * and its own running maximum, sum and values; the C warps that share a ring differ in their
  * columns alone. At the end the 4 states of a column meet in shared memory, in warp order.
- * Before the launch ahead has ended nothing is written, and only tables and keys of older passes are
- * read (cuda.h, cuda_wait_first). */
+ * Few rows    rope and the store (cuda_mma_attn_place.h), and the merge (cuda_mma_attn_merge.h), are
+ *             in the same launch.
+ * Early       before the launch ahead has ended nothing is written, and only tables and keys of older
+ *             passes are read (cuda.h, cuda_wait_first). */
 #include "cuda.h"
 #include "cuda_mma.h"
 #include "cuda_mma_attn.h"
 #include "cuda_mma_attn_merge.h"
 #include "cuda_mma_attn_place.h"
+#include "cuda_mma_device.h"
 
 #define STAGES 4                   /* most tiles of a ring */
 #define LOG2_E 0x1.715476p+0f      /* scores are scaled so that the exponential is a power of two */
@@ -20,11 +23,20 @@
 /* How the columns of a launch are laid out. */
 typedef struct geometry {
     int32_t heads;       /* query heads of a block: column p is row p / heads, head p % heads */
+    int32_t inverse;     /* p / heads is p inverse / 65536 */
     int32_t head_blocks; /* blocks that share out the heads of a group */
     int32_t rows;        /* rows of a block */
     int32_t stages;      /* tiles of a ring */
     int32_t region;      /* bytes of a ring; a key warp's states at the end lie in the same place */
 } geometry;
+
+/* Row of the block that column p (below 32) belongs to, and the head. */
+DEV int row_of(const geometry &geo, int p) {
+    return p * geo.inverse >> 16;
+}
+DEV int head_of(const geometry &geo, int p) {
+    return p - row_of(geo, p) * geo.heads;
+}
 
 DEV uint32_t shared_at(const void *p) {
     return (uint32_t)__cvta_generic_to_shared(p);
@@ -35,33 +47,55 @@ DEV uint32_t shared_at(const void *p) {
 /* Shared memory of a block: the rings, then these. */
 template <int EP, int C> struct block_mem {
     uint16_t q[C * COLUMNS][EP + 8];
+    unsigned long long bars[KEY_WARPS]; /* of a ring's warps */
     float m[KEY_WARPS][C * COLUMNS], l[KEY_WARPS][C * COLUMNS];
+    float part[NEAR_PARTS(C * COLUMNS)][PART_PITCH(EP)]; /* that neighbours have put here */
 };
 
-/* The warps that share a ring: their copies have landed, and the tile before is used up. */
-template <int C> DEV void ring_sync(int key_warp) {
-    if (C == 1)
+/* Where the warps that share a ring meet: their copies have landed, and the tile before is used up. A
+ * barrier in shared memory, since racecheck sees no order behind a named one. */
+typedef struct meeting {
+    uint32_t bar, parity;
+} meeting;
+template <int C> DEV void ring_sync(meeting &m) {
+    if (C == 1) {
         __syncwarp();
-    else
-        asm volatile("bar.sync %0, %1;" ::"r"(key_warp + 1), "n"(C * 32) : "memory");
+        return;
+    }
+    mma_bar_arrive(m.bar);
+    mma_bar_wait(m.bar, m.parity);
+    m.parity ^= 1;
 }
 
 /* What a lane reads of the queries of the block's columns, turned where they are still to be; zeros
- * where there is none. */
+ * where there is none. Where they lie is found before the launch ahead has ended. */
+template <int EP> struct query_at { int32_t from[(EP + 63) / 64], pos[(EP + 63) / 64]; };
 template <int EP> struct queries { float4 x[(EP + 63) / 64]; };
 template <int EP, int C>
-DEV queries<EP> read_queries(const ls_attn_args &a, const placing &ahead, const lane_place &own,
-                             const geometry &geo, int row0, int n, int head0, int n_heads) {
+DEV query_at<EP> find_queries(const ls_attn_args &a, const lane_place &own, const geometry &geo,
+                              int row0, int n, int head0, int n_heads) {
+    query_at<EP> y;
+#pragma unroll
+    for (int j = 0; j < (EP + 63) / 64; j++) {
+        const int i = (int)threadIdx.x + j * KEY_WARPS * C * 32, p = i / (EP / 4);
+        const int r = row_of(geo, p), h = head_of(geo, p);
+        y.pos[j] = __shfl_sync(FULL, own.pos, (row0 + r) & 31);
+        y.from[j] = -1;
+        if (r < n && h < n_heads && i % (EP / 4) * 4 < a.head_dim)
+            y.from[j] = ((row0 + r) * a.n_heads + head0 + h) * a.head_dim;
+    }
+    return y;
+}
+template <int EP, int C>
+DEV queries<EP> read_queries(const ls_attn_args &a, const placing &ahead, const query_at<EP> &at) {
     queries<EP> y;
 #pragma unroll
     for (int j = 0; j < (EP + 63) / 64; j++) {
         const int i = (int)threadIdx.x + j * KEY_WARPS * C * 32;
-        const int p = i / (EP / 4), e = i % (EP / 4) * 4, r = p / geo.heads, h = p % geo.heads;
-        const int32_t pos = __shfl_sync(FULL, own.pos, (row0 + r) & 31);
-        const size_t row_head = (size_t)(row0 + r) * (size_t)a.n_heads + (size_t)(head0 + h);
         y.x[j] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-        if (r < n && h < n_heads && e < a.head_dim)
-            y.x[j] = read_turned(ahead, a.q + row_head * (size_t)a.head_dim, e, a.head_dim / 2, pos);
+        if (at.from[j] >= 0)
+            y.x[j] =
+                read_turned(ahead, a.q + at.from[j], i % (EP / 4) * 4, a.head_dim / 2, at.pos[j]);
     }
     return y;
 }
@@ -93,10 +127,10 @@ DEV void share_queries(block_mem<EP, C> *mem, const queries<EP> &y, int column_w
  * takes a column, four elements a lane. */
 template <int EP, int C>
 DEV void join_warps(const ls_attn_args &a, const geometry &geo, const block_mem<EP, C> *mem,
-                    const unsigned char *rings, uint16_t *x16, const row_info &rows,
-                    const item_info &x, size_t row_head0, int n_heads) {
+                    bool is_near, const neighbours &near, const unsigned char *rings, uint16_t *x16,
+                    const row_info &rows, const item_info &x, int row0, int head0, int n_heads) {
     const int warp = (int)(threadIdx.x >> 5), lane = (int)(threadIdx.x & 31u);
-    const int p = min(lane, C * COLUMNS - 1), r = p / geo.heads, h = p % geo.heads;
+    const int p = min(lane, C * COLUMNS - 1), r = row_of(geo, p), h = head_of(geo, p);
     const int32_t length = __shfl_sync(FULL, rows.length, r & 31); /* all lanes, or it waits */
     const int32_t count = __shfl_sync(FULL, rows.count, r & 31);
     const bool live =
@@ -120,8 +154,8 @@ DEV void join_warps(const ls_attn_args &a, const geometry &geo, const block_mem<
         for (int w = 0; w < KEY_WARPS; w++)
             fc[w] = __shfl_sync(FULL, f[w], c);
         const float lc = __shfl_sync(FULL, l, c), topc = __shfl_sync(FULL, top, c);
-        const size_t row_head =
-            row_head0 + (size_t)(c / geo.heads) * (size_t)a.n_heads + (size_t)(c % geo.heads);
+        const int row = row0 + row_of(geo, c), head = head0 + head_of(geo, c);
+        const size_t row_head = (size_t)row * (size_t)a.n_heads + (size_t)head;
         float *to =
             a.part + (row_head * (size_t)a.max_chunks + (size_t)x.chunk) * (2 + (size_t)a.head_dim);
         for (int e = lane * 4; e < a.head_dim; e += 128) {
@@ -136,7 +170,13 @@ DEV void join_warps(const ls_attn_args &a, const geometry &geo, const block_mem<
             acc.x = __fadd_rn(acc.x, 0.0f), acc.y = __fadd_rn(acc.y, 0.0f);
             acc.z = __fadd_rn(acc.z, 0.0f), acc.w = __fadd_rn(acc.w, 0.0f);
             if (wholes >> c & 1u) {
-                put_result(a, x16, row_head, e, acc, lc, 0.0f);
+                put_result(a, x16, row, head, e, acc, lc, 0.0f);
+            } else if (is_near) {
+                const uint32_t there =
+                    near_part<EP>(mem->part[0], near, row_of(geo, c) * n_heads + head_of(geo, c));
+                put_near(there + (uint32_t)e * 4u, acc);
+                if (e == 0)
+                    put_near(there + EP * 4u, make_float2(topc, lc));
             } else {
                 if (e == 0)
                     *(float2 *)to = make_float2(topc, lc);
@@ -151,8 +191,8 @@ DEV void join_warps(const ls_attn_args &a, const geometry &geo, const block_mem<
 DEV edge find_edge(const row_info &rows, const item_info &x, const geometry &geo, int n, int c) {
     const int lane = (int)(threadIdx.x & 31u);
     edge e;
-    e.first = c * COLUMNS / geo.heads;
-    e.last = min((c * COLUMNS + COLUMNS - 1) / geo.heads, n - 1);
+    e.first = row_of(geo, c * COLUMNS);
+    e.last = min(row_of(geo, c * COLUMNS + COLUMNS - 1), n - 1);
     const bool in_item = lane >= x.first && lane < x.end && rows.length > x.k0;
     const bool here = in_item && lane >= e.first && lane <= e.last;
     e.of_row = in_item ? min(rows.length, x.k1) : 0;
@@ -160,7 +200,7 @@ DEV edge find_edge(const row_info &rows, const item_info &x, const geometry &geo
     e.top = __reduce_max_sync(FULL, here ? e.of_row : 0);
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-        const int r = (c * COLUMNS + 2 * (lane & 3) + i) / geo.heads;
+        const int r = row_of(geo, c * COLUMNS + 2 * (lane & 3) + i);
         const int32_t limit = __shfl_sync(FULL, e.of_row, r & 31);
         e.row[i] = r < n ? r : -1;
         e.limit[i] = r < n ? limit : 0;
@@ -170,7 +210,7 @@ DEV edge find_edge(const row_info &rows, const item_info &x, const geometry &geo
 
 /* Grid: (row blocks, kv heads * head_blocks, any number: items are walked with its stride). */
 template <int EP, int C>
-static __global__ void __launch_bounds__(KEY_WARPS *C * 32, EP > 128 || C == 4 ? 1 : 2)
+static __global__ void __launch_bounds__(KEY_WARPS *C * 32, EP > 128 || C == 4 ? 1 : 4 / C)
     chunk_kernel(const __grid_constant__ ls_attn_args a, const __grid_constant__ geometry geo,
                  const __grid_constant__ placing ahead, const __grid_constant__ merging behind) {
     extern __shared__ __align__(16) unsigned char rings[];
@@ -193,14 +233,29 @@ static __global__ void __launch_bounds__(KEY_WARPS *C * 32, EP > 128 || C == 4 ?
     const uint32_t v_lane = (uint32_t)(HALF_TILE_BYTES(EP) + ((lane >> 3) & 1) * 16 +
                                        ((lane & 7) + (lane >> 4) * 8) * PITCH_BYTES(EP));
 
+    meeting ring_warps = {shared_at(&mem->bars[key_warp]), 0};
+    if (C > 1) {
+        if (threadIdx.x < KEY_WARPS)
+            mma_bar_init(shared_at(&mem->bars[threadIdx.x]), C * 32);
+        __syncthreads();
+    }
+
     const row_info rows = read_rows(a, row0, n, lane);
     /* without work; but the grid ends no sooner than what is ahead of it */
     if (blockIdx.z > 0 && (int)blockIdx.z >= rows.n_items)
         return;
+    const bool is_near = behind.near && rows.plain && rows.n_items <= CLUSTER && rows.n_items > 0 &&
+                         __any_sync(FULL, lane < n && rows.count != 1);
+    if (is_near)
+        cluster_arrive();
+    const neighbours near = find_neighbours(rows.n_items, n * n_heads);
     const lane_place own = read_places(ahead, a.n_rows, lane);
+    const query_at<EP> query = find_queries<EP, C>(a, own, geo, row0, n, head0, n_heads);
     const int ring_lane = column_warp * 32 + lane;
-    bool waited = false, stored = !ahead.k;
-    uint32_t q[EP / 16][2];
+    bool waited = false, stored = false;
+    uint32_t due_tile = 0; /* one whose rows are to be stored once the launch ahead has ended */
+    int32_t key_of = -1;
+    uint32_t q[EP / 16][2] = {};
     for (int it = (int)blockIdx.z; it < rows.n_items; it += (int)gridDim.z) {
         const item_info x = find_item(rows, it);
         edge e = {};
@@ -215,69 +270,78 @@ static __global__ void __launch_bounds__(KEY_WARPS *C * 32, EP > 128 || C == 4 ?
         k.prefix = __shfl_sync(FULL, rows.prefix, x.first);
 
         warp_state<EP> s;
-        s.m[0] = s.m[1] = -INFINITY, s.l[0] = s.l[1] = 0.0f;
-#pragma unroll
-        for (int i = 0; i < EP / 16; i++)
-            s.acc[i][0] = s.acc[i][1] = s.acc[i][2] = s.acc[i][3] = 0.0f;
+        clear(s);
 
-        /* Turn i: the copies of tile i + depth start, the slots of tile i + depth + 1 are found,
-         * and tile i is used. A group is closed every turn, empty past the last tile: waits count
-         * groups. The turns below 0 fill the ring; what need not come before the copies is done in
-         * the last of them, which every warp has. */
-        const int depth = geo.stages - 1;
-        int32_t slot = -1;
-        for (int i = -geo.stages; i < k.n_tiles; i++) {
+        /* Turn i: the copies into the place that tile i - 1 has left start, the slots for the next ones
+         * are found, and tile i is used. The turns below 0 fill the ring; what need not come before the
+         * copies is done in the last of them, which every warp has. While it waits there for the queries
+         * the block uses its first tile once for nothing: then the code of a turn is at hand. A group of
+         * copies is closed every turn but 0, empty past the last tile: waits count groups. */
+        const int stages = geo.stages;
+        const uint32_t ring_end = ring + (uint32_t)stages * TILE_BYTES(EP);
+        uint32_t fill = ring, use = ring; /* the place that is filled, and that of tile i */
+        int32_t slot = find_slots(a.loc, k, 0);
+        for (int i = -stages; i < k.n_tiles; i++) {
             if (i >= 0) {
-                if (depth > 0)
-                    copies_wait(depth - 1);
-                ring_sync<C>(key_warp);
+                if (i == 0 || stages > 1)
+                    copies_wait(i == 0 ? stages - 1 : stages - 2);
+                ring_sync<C>(ring_warps);
             }
-            if (i + depth >= 0) {
-                if (i + depth < k.n_tiles) {
-                    if (!(waited && stored) &&
-                        min(k.k0 + (i + depth) * k.stride + TILE, k.k1) > rows.older) {
-                        if (!waited)
-                            cuda_wait(); /* the tile has keys of this pass */
+            if (i != 0) {
+                const int coming = i < 0 ? i + stages : i + stages - 1;
+                if (coming < k.n_tiles) {
+                    const bool due = min(k.k0 + coming * k.stride + TILE, k.k1) > rows.older;
+                    uint32_t own_keys = 0;
+                    if (due && !waited && (!ahead.k || due_tile)) {
+                        cuda_wait(); /* keys of this pass: placed ahead, or of two tiles */
                         waited = true;
-                        if (!stored) {
-                            store_rows(a, ahead, own, kv_head, ring_lane, C * 32);
-                            ring_sync<C>(key_warp); /* publishes them */
+                    }
+                    if (due && ahead.k) {
+                        if (due_tile) {
+                            store_rows<EP>(a, ahead, own, kv_head, due_tile, key_of, ring_lane,
+                                           C * 32);
+                            ring_sync<C>(ring_warps);
                         }
+                        own_keys = find_own(own, a.n_rows, slot, &key_of);
+                        due_tile = own_keys || !stored ? fill : 0;
                         stored = true;
                     }
-                    fetch<EP, C>(from, slot,
-                                 ring + (uint32_t)((i + depth) % geo.stages) * TILE_BYTES(EP),
-                                 column_warp);
+                    fetch<EP, C>(from, slot, own_keys, fill, column_warp);
                 }
                 copies_close();
+                fill = fill + TILE_BYTES(EP) == ring_end ? ring : fill + TILE_BYTES(EP);
+                slot = find_slots(a.loc, k, coming + 1);
             }
-            slot = find_slots(a.loc, k, i + geo.stages);
-            if (i < 0) {
-                if (i == -1) {
-                    e = find_edge(rows, x, geo, n, column_warp);
-                    if (it == (int)blockIdx.z) {
-                        if (!waited)
-                            cuda_wait();
-                        waited = true;
-                        share_queries<EP, C>(mem,
-                                             read_queries<EP, C>(a, ahead, own, geo, row0, n, head0,
-                                                                 n_heads),
-                                             column_warp, q);
-                    }
-                }
+            if (i < -1)
                 continue;
+            const bool rehearsal = i == -1 && !waited;
+            if (i == -1)
+                e = find_edge(rows, x, geo, n, column_warp);
+            if (due_tile && waited)
+                store_rows<EP>(a, ahead, own, kv_head, due_tile, key_of, ring_lane, C * 32);
+            if (stages == 1 || rehearsal || (due_tile && waited)) {
+                copies_wait(stages - 1); /* a ring of one; or the wait of turn 0 */
+                ring_sync<C>(ring_warps);
             }
-            if (depth == 0) { /* a ring of one */
-                copies_wait(0);
-                ring_sync<C>(key_warp);
+            due_tile = waited ? 0 : due_tile;
+            if (i == 0)
+                cuda_let_behind(); /* not before: its copies would slow the loads of the first turn */
+            const int32_t key0 = k.k0 + max(i, 0) * KEY_WARPS * TILE;
+            if ((i >= 0 || rehearsal) && key0 < e.top)
+                add_tile<EP>(s, q, use + k_lane, use + v_lane, scale, key0, e);
+            if (i == -1) {
+                if (!waited)
+                    cuda_wait();
+                waited = true;
+                clear(s);
+                if (it == (int)blockIdx.z)
+                    share_queries<EP, C>(mem, read_queries<EP, C>(a, ahead, query), column_warp, q);
+            } else {
+                use = use + TILE_BYTES(EP) == ring_end ? ring : use + TILE_BYTES(EP);
             }
-            const uint32_t tile = ring + (uint32_t)(i % geo.stages) * TILE_BYTES(EP);
-            const int32_t key0 = k.k0 + i * KEY_WARPS * TILE;
-            if (key0 < e.top)
-                add_tile<EP>(s, q, tile + k_lane, tile + v_lane, scale, key0, e);
         }
 
-        ring_sync<C>(key_warp); /* the ring is used up: the states take its place */
+        ring_sync<C>(ring_warps); /* the ring is used up: the states take its place */
         const int p = column_warp * COLUMNS + 2 * t;
         float *to = (float *)mine + p * STATE_PITCH(EP) + g;
 #pragma unroll
@@ -290,19 +354,26 @@ static __global__ void __launch_bounds__(KEY_WARPS *C * 32, EP > 128 || C == 4 ?
             mem->l[key_warp][p] = s.l[0], mem->l[key_warp][p + 1] = s.l[1];
         }
         __syncthreads(); /* publishes the states */
-        join_warps<EP, C>(a, geo, mem, rings, behind.x16, rows, x,
-                          (size_t)row0 * (size_t)a.n_heads + (size_t)head0, n_heads);
+        if (is_near)
+            cluster_wait(); /* the neighbours have begun */
+        join_warps<EP, C>(a, geo, mem, is_near, near, rings, behind.x16, rows, x, row0, head0,
+                          n_heads);
         if (it + (int)gridDim.z < rows.n_items)
             __syncthreads(); /* the states are read: the next item may take their place */
     }
     if (!waited)
         cuda_wait(); /* without an item: what waits for this launch counts on those before it */
-    cuda_let_behind(); /* not before: its copies would slow these */
+    cuda_let_behind();
     if (rows.n_items == 0 && ahead.k && key_warp == 0)
-        store_rows(a, ahead, own, kv_head, ring_lane, C * 32); /* keys that nobody reads */
-    if (behind.done)
+        store_rows<EP>(a, ahead, own, kv_head, 0, -1, ring_lane, C * 32); /* nobody reads them */
+    if (is_near) {
+        cluster_arrive();
+        cluster_wait();
+        merge_near<EP>(a, behind, mem->part[0], near, rows.count, row0, n, head0, n_heads);
+    } else if (behind.done) {
         merge_within(a, behind, rows.count, row0, n, head0, n_heads,
                      max(min(rows.n_items, (int)gridDim.z), 1));
+    }
 }
 
 /* ---- launches -------------------------------------------------------------------------------- */
@@ -358,8 +429,11 @@ static const instance *choose(const ls_attn_args *a) {
 static bool choose_stages(const ls_mma_attn_device *dev, plan *p) {
     const int32_t warps = KEY_WARPS * p->of->column_warps;
     const int32_t most = WARPS_FOR_REGISTERS / warps > 1 ? 2 : 1;
+    /* of one column warp blocks fit beside those of the linear ahead, which leaves them room: what is
+     * done before it ends takes as long as what is done behind */
+    const int32_t longest = p->of->column_warps == 1 ? 2 : STAGES;
     for (int32_t blocks = most; blocks >= 1; blocks--) {
-        for (int32_t stages = STAGES; stages >= (blocks == 2 ? 2 : 1); stages--) {
+        for (int32_t stages = longest; stages >= (blocks == 2 ? 2 : 1); stages--) {
             const int32_t ring = stages * p->of->tile_bytes;
             p->geo.stages = stages;
             p->geo.region = ring > p->of->states_bytes ? ring : p->of->states_bytes;
@@ -381,6 +455,7 @@ static bool make_plan(const ls_attn_args *a, const ls_mma_attn_device *dev, plan
         return false;
     const int32_t columns = p->of->column_warps * COLUMNS;
     p->geo.heads = group < columns ? group : columns;
+    p->geo.inverse = 65536 / p->geo.heads + 1;
     p->geo.head_blocks = pieces(group, p->geo.heads);
     p->geo.rows = columns / p->geo.heads;
     const int32_t rows = p->geo.rows < a->n_rows ? p->geo.rows : a->n_rows;
@@ -389,7 +464,9 @@ static bool make_plan(const ls_attn_args *a, const ls_mma_attn_device *dev, plan
     const int64_t items = (int64_t)a->max_chunks * rows;
     const int64_t room = (int64_t)dev->waves * dev->units * p->resident / (x * y);
     int64_t z = items < room ? items : room;
-    z = z < 1 ? 1 : z > 65535 ? 65535 : z;
+    z = z < 1 ? 1 : z > 65528 ? 65528 : z;
+    if (dev->overlap && a->n_rows <= LS_MMA_FEW)
+        z = (z + CLUSTER - 1) / CLUSTER * CLUSTER;
     p->grid = dim3((unsigned)x, (unsigned)y, (unsigned)z);
     return true;
 }
@@ -449,8 +526,8 @@ bool ls_mma_attn_fits(const ls_attn_args *a) {
 
 bool ls_mma_attn_places(const ls_attn_args *a, const ls_rope_args *rope,
                         const ls_kv_store_args *store) {
-    const uintptr_t fours = (uintptr_t)rope->k | (uintptr_t)store->v | (uintptr_t)rope->cos |
-                            (uintptr_t)rope->sin;
+    const uintptr_t fours =
+        (uintptr_t)rope->k | (uintptr_t)store->v | (uintptr_t)rope->cos | (uintptr_t)rope->sin;
     return ls_mma_attn_fits(a) && a->only == 0 && a->max_chunks > 0 && a->n_rows <= LS_MMA_FEW &&
            fours % 16 == 0;
 }
@@ -463,8 +540,8 @@ static bool merges_within(const ls_attn_args *a, const plan *p, const ls_mma_att
 
 cudaError_t ls_mma_attn(const ls_attn_args *a, const ls_mma_attn_with *with,
                         const ls_mma_attn_device *dev, cudaStream_t stream) {
-    cudaLaunchAttribute attr;
-    merging behind = {with->x16, NULL, with->fault, with->claim};
+    cudaLaunchAttribute attr[2];
+    merging behind = {with->x16, NULL, 0, with->fault, with->claim};
     if (a->n_rows <= 0)
         return cudaSuccess;
     if (a->only != 2 && a->max_chunks > 0) {
@@ -485,9 +562,16 @@ cudaError_t ls_mma_attn(const ls_attn_args *a, const ls_mma_attn_with *with,
                      with->store->n_slots};
         if (merges_within(a, &p, with))
             behind.done = with->done;
-        const cudaLaunchConfig_t c =
+        behind.near = behind.done && p.grid.z % CLUSTER == 0 && dev->overlap;
+        cudaLaunchConfig_t c =
             cuda_launch_of(p.grid, (unsigned)(KEY_WARPS * p.of->column_warps * 32),
-                           (size_t)p.shared_bytes, stream, dev->overlap, &attr);
+                           (size_t)p.shared_bytes, stream, dev->overlap, attr);
+        if (behind.near) {
+            attr[1].id = cudaLaunchAttributeClusterDimension;
+            attr[1].val.clusterDim.x = attr[1].val.clusterDim.y = 1;
+            attr[1].val.clusterDim.z = CLUSTER;
+            c.numAttrs = 2;
+        }
         const cudaError_t e = cudaLaunchKernelEx(&c, p.of->kernel, *a, p.geo, ahead, behind);
         if (e != cudaSuccess || behind.done)
             return e;
@@ -496,7 +580,7 @@ cudaError_t ls_mma_attn(const ls_attn_args *a, const ls_mma_attn_with *with,
         return cudaSuccess;
     const unsigned warps = 4, results = (unsigned)a->n_rows * (unsigned)a->n_heads;
     const cudaLaunchConfig_t c = cuda_launch_of(dim3((results + warps - 1) / warps), warps * 32, 0,
-                                                stream, dev->overlap, &attr);
+                                                stream, dev->overlap, attr);
     return cudaLaunchKernelEx(&c, merge_kernel, *a, behind);
 }
 

@@ -47,14 +47,16 @@ bool ls_mma_attn_fits(const ls_attn_args *a);
 
 /* What comes with the rows. */
 typedef struct ls_mma_attn_with {
-    const ls_rope_args *rope; /* NULL: they have been placed; or what of place is still to be done */
+    const ls_rope_args
+        *rope; /* NULL: they have been placed; or what of place is still to be done */
     const ls_kv_store_args *store;
-    uint16_t *x16;            /* NULL, or where the rows [R, H E] go once more, rounded, as cuda_mma.h's
+    uint16_t *x16; /* NULL, or where the rows [R, H E] go once more, rounded, as cuda_mma.h's
                                  linears read them */
-    int32_t *done;            /* LS_MMA_ATTN_GROUPS zeros, which stay zeros: with them few rows take one
+    int32_t *done; /* LS_MMA_ATTN_GROUPS zeros, which stay zeros: with them few rows take one
                                  launch. NULL: the merge is always a launch of its own */
-    struct cuda_fault *fault; /* cuda.h: a row of more chunks than a->max_chunks comes out as NaN and */
-    int32_t *claim;           /* is reported */
+    struct cuda_fault
+        *fault;     /* cuda.h: a row of more chunks than a->max_chunks comes out as NaN and */
+    int32_t *claim; /* is reported */
 } ls_mma_attn_with;
 #define LS_MMA_ATTN_GROUPS 4096
 

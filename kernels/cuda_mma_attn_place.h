@@ -1,9 +1,10 @@
 /* cuda_mma_attn_place.h - rope and the store into the cache inside the launch of the chunks, for
  * cuda_mma_attn.cu (place_attn of backend.h, few rows). The bits are those of place.body.h.
  * Queries   a block turns those of its own columns as it reads them.
- * Keys      the warps of a ring that come to the first tile with keys of this pass store the rows of
- *           the pass, all of them, for their key/value head, and then copy the tile. Several blocks
- *           may do so: they write the same values, and none reads what it has not written itself.
+ * Keys      the warps of a ring that come to a tile with keys of this pass store the rows of the pass,
+ *           all of them, for their key/value head: into the cache, and what is in the tile into the
+ *           tile. Several blocks may do so: they write the same values, and none of this launch
+ *           reads them from the cache.
  * Tables    positions and slots are read before the launch ahead has ended. */
 #ifndef LS_CUDA_MMA_ATTN_PLACE_H
 #define LS_CUDA_MMA_ATTN_PLACE_H
@@ -58,22 +59,50 @@ DEV uint2 rounded_4(float4 v) {
     return make_uint2((uint32_t)ls_bf16_of_f32(v.x) | (uint32_t)ls_bf16_of_f32(v.y) << 16,
                       (uint32_t)ls_bf16_of_f32(v.z) | (uint32_t)ls_bf16_of_f32(v.w) << 16);
 }
-/* Stores the rows of a key/value head, four elements at a time: thread i of n, whole warps. */
+/* Which keys of a tile are rows of the pass, a bit a key: lanes i and i + 16 hold the slot of key i.
+ * Lane r is told which key row r is, -1 for none. */
+DEV uint32_t find_own(const lane_place &own, int n_rows, int32_t slot, int32_t *key_of) {
+    const int lane = (int)(threadIdx.x & 31u);
+    uint32_t all = 0;
+    *key_of = -1;
+    for (int r = 0; r < n_rows; r++) {
+        const int32_t s = __shfl_sync(FULL, own.slot, r);
+        const uint32_t is = __ballot_sync(FULL, s >= 0 && slot == s) & 0xffffu;
+        *key_of = lane == r ? __ffs((int)is) - 1 : *key_of;
+        all |= is;
+    }
+    return all;
+}
+
+DEV void put_shared(uint32_t at, uint2 v) {
+    asm volatile("st.shared.v2.u32 [%0], {%1,%2};" ::"r"(at), "r"(v.x), "r"(v.y) : "memory");
+}
+
+/* Stores the rows of a key/value head, four elements at a time: thread i of n, whole warps. Rows that
+ * are keys of the tile at `tile` (key_of, from find_own) go there as well. */
+template <int EP>
 DEV void store_rows(const ls_attn_args &a, const placing &p, const lane_place &own, int kv_head,
-                    int i, int n) {
+                    uint32_t tile, int32_t key_of, int i, int n) {
     const int fours = a.head_dim / 4, all = a.n_rows * fours;
     for (int first = 0; first < all; first += n) {
         const int row = (first + i) / fours, e = (first + i) % fours * 4;
         const int32_t pos = __shfl_sync(FULL, own.pos, row & 31);
         const int32_t slot = __shfl_sync(FULL, own.slot, row & 31);
+        const int32_t key = __shfl_sync(FULL, key_of, row & 31);
         if (row >= a.n_rows || slot < 0)
             continue;
         const size_t from = (size_t)(row * a.n_kv + kv_head) * (size_t)a.head_dim;
         const size_t to = ((size_t)slot * (size_t)a.n_kv + (size_t)kv_head) * (size_t)a.head_dim;
-        const float4 v = __ldcg((const float4 *)(p.v + from + e));
-        const float4 k = read_turned(p, p.k + from, e, a.head_dim / 2, pos);
-        *(uint2 *)(p.k_pool + to + e) = rounded_4(k);
-        *(uint2 *)(p.v_pool + to + e) = rounded_4(v);
+        const float4 raw = __ldcg((const float4 *)(p.v + from + e));
+        const uint2 k = rounded_4(read_turned(p, p.k + from, e, a.head_dim / 2, pos));
+        const uint2 v = rounded_4(raw);
+        *(uint2 *)(p.k_pool + to + e) = k;
+        *(uint2 *)(p.v_pool + to + e) = v;
+        if (key >= 0) {
+            const uint32_t at = tile + (uint32_t)(key * PITCH_BYTES(EP) + e * 2);
+            put_shared(at, k);
+            put_shared(at + HALF_TILE_BYTES(EP), v);
+        }
     }
 }
 

@@ -64,7 +64,9 @@ DEV void copies_close() {
 }
 /* all groups but the newest `but` have landed */
 DEV void copies_wait(int but) {
-    if (but == 2)
+    if (but >= 3)
+        asm volatile("cp.async.wait_group 3;" ::: "memory");
+    else if (but == 2)
         asm volatile("cp.async.wait_group 2;" ::: "memory");
     else if (but == 1)
         asm volatile("cp.async.wait_group 1;" ::: "memory");
@@ -80,9 +82,10 @@ typedef struct pools {
     uint32_t slot_bytes, row_bytes;
 } pools;
 
-/* Copies the keys and values of a tile, shared out among C warps; lane i < 16 holds the slot of
- * key i. */
-template <int EP, int C> DEV void fetch(const pools &from, int32_t slot, uint32_t to, int warp) {
+/* Copies the keys and values of a tile, shared out among C warps, but for the keys of `own`, whose
+ * rows are stored later; lane i < 16 holds the slot of key i. */
+template <int EP, int C>
+DEV void fetch(const pools &from, int32_t slot, uint32_t own, uint32_t to, int warp) {
     constexpr int UNITS = EP / 8; /* of 16 bytes, a row */
     constexpr int ALL = TILE * UNITS, TURNS = (ALL + 32 * C - 1) / (32 * C);
     const int at0 = warp * 32 + (int)(threadIdx.x & 31u);
@@ -94,7 +97,8 @@ template <int EP, int C> DEV void fetch(const pools &from, int32_t slot, uint32_
         const bool live = s >= 0 && e < from.row_bytes;
         const uint64_t source = live ? (uint64_t)(uint32_t)s * from.slot_bytes + e : 0u;
         const uint32_t d = to + (uint32_t)(key * PITCH_BYTES(EP)) + e;
-        if (ALL % (32 * C) == 0 || at < ALL) {
+        const bool later = own >> (key & 15) & 1u && e < from.row_bytes;
+        if ((ALL % (32 * C) == 0 || at < ALL) && !later) {
             copy_16(d, from.k + source, live);
             copy_16(d + HALF_TILE_BYTES(EP), from.v + source, live);
         }
@@ -109,6 +113,13 @@ template <int EP> struct warp_state {
     float acc[EP / 16][4];
     float m[2], l[2];
 };
+
+template <int EP> DEV void clear(warp_state<EP> &s) {
+    s.m[0] = s.m[1] = -INFINITY, s.l[0] = s.l[1] = 0.0f;
+#pragma unroll
+    for (int i = 0; i < EP / 16; i++)
+        s.acc[i][0] = s.acc[i][1] = s.acc[i][2] = s.acc[i][3] = 0.0f;
+}
 
 /* Where keys stop for the warp's columns. A row that is not in the item has none. */
 typedef struct edge {

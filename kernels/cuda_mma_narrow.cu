@@ -27,6 +27,7 @@
 #define MMA_BLOCK (MMA_THREADS + 32) /* with the feeder */
 #define MMA_BOUND 512 /* asks for 128 registers a thread: warps of small kernels fit beside these */
 #define MMA_DEPTH_MOST 6
+#define MMA_DEPTH_LESS 4          /* where blocks of attention are to fit beside */
 #define MMA_FIRST 2               /* copies on their way at once at first */
 #define MMA_MORE_BYTES (16 * 512) /* of rows 8 to 15, a warp */
 
@@ -559,6 +560,8 @@ static mma_narrow_args narrow_args(const mma_list *m, const void *x16, int32_t n
     k.share = m->tiles / k.pair / dev->n_sm * k.pair;
     k.rest = m->tiles / k.pair % dev->n_sm;
     k.depth = mma_depth(dev, m->format, n_rows);
+    if (m->n == LS_LINEARS && k.depth > MMA_DEPTH_LESS) /* q, k and v */
+        k.depth = MMA_DEPTH_LESS;
     return k;
 }
 

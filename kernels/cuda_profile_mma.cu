@@ -390,9 +390,9 @@ ls_status ls_mma_install(cuda_backend *cuda, ls_err *err) {
     void *done;
     LS_TRY(be->alloc(be, LS_MMA_ATTN_GROUPS * sizeof *p->attn_done, &done, err));
     p->attn_done = (int32_t *)done;
-    LS_TRY(cuda_answer(cudaMemsetAsync(done, 0, LS_MMA_ATTN_GROUPS * sizeof *p->attn_done,
-                                       cuda->stream),
-                       "profile mma", err));
+    LS_TRY(cuda_answer(
+        cudaMemsetAsync(done, 0, LS_MMA_ATTN_GROUPS * sizeof *p->attn_done, cuda->stream),
+        "profile mma", err));
     p->plain_mat = be->mat;
     p->plain_mat_free = be->mat_free;
     p->plain_linear = be->linear;

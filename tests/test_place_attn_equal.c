@@ -13,7 +13,10 @@
 
 #include "kernel_rig.h"
 
-enum { MAX_ROWS = 33, MAX_KEYS = 4200, BLOCK = 16, SLOTS = 2 * (MAX_KEYS + MAX_ROWS + BLOCK) };
+enum { MAX_ROWS = 33, FEW_KEYS = 700, MANY_KEYS = 4100, BLOCK = 16 };
+/* Slots of two sequences of so many keys, whole blocks. */
+#define SLOTS_OF(keys) (2 * ((keys) + MAX_ROWS + 3 * BLOCK) / BLOCK * BLOCK)
+enum { SLOTS_MOST = SLOTS_OF(MANY_KEYS) };
 enum form { CHAIN, PAGED, TREE, BATCH, N_FORMS };
 
 typedef struct shape {
@@ -24,24 +27,24 @@ typedef struct shape {
 /* The tables of a pass, on the host. */
 typedef struct tables {
     int32_t pos[MAX_ROWS], slot[MAX_ROWS], length[MAX_ROWS], base[MAX_ROWS], prefix[MAX_ROWS];
-    int32_t table[SLOTS / BLOCK], table_at[MAX_ROWS], table_len[MAX_ROWS];
+    int32_t table[SLOTS_MOST / BLOCK], table_at[MAX_ROWS], table_len[MAX_ROWS];
     int32_t anc[MAX_ROWS * MAX_ROWS];
 } tables;
 
 typedef struct world {
     ls_backend *be;
     shape s;
-    float *q_h, *k_h;                   /* as the linears gave them */
-    void *q, *k, *v, *cos, *sin, *out;  /* on the device */
-    void *first[2], *k_pool, *v_pool;   /* host: the pools before; device */
+    float *q_h, *k_h;                  /* as the linears gave them */
+    void *q, *k, *v, *cos, *sin, *out; /* on the device */
+    void *first[2], *k_pool, *v_pool;  /* host: the pools before; device */
     void *part;
-    tables *t;                          /* device */
-    int32_t max_chunks;
+    tables *t; /* device */
+    int32_t max_chunks, slots;
     ls_chunk_rule rule;
 } world;
 
 static size_t pool_bytes(const world *w) {
-    return (size_t)SLOTS * (size_t)(w->s.G * w->s.E) * ls_dtype_bytes(w->s.t);
+    return (size_t)w->slots * (size_t)(w->s.G * w->s.E) * ls_dtype_bytes(w->s.t);
 }
 static size_t rows_of(const world *w, int heads) {
     return (size_t)MAX_ROWS * (size_t)heads * (size_t)w->s.E;
@@ -57,19 +60,20 @@ static void *on_device(ls_backend *be, size_t n, uint32_t seed) {
     free(x);
     return dev;
 }
-static void world_open(world *w, ls_backend *be, shape s, ls_chunk_rule rule) {
-    *w = (world){.be = be, .s = s, .rule = rule};
+static void world_open(world *w, ls_backend *be, shape s, ls_chunk_rule rule, int keys) {
+    *w = (world){.be = be, .s = s, .rule = rule, .slots = SLOTS_OF(keys)};
     w->q_h = values(rows_of(w, s.H), 1), w->k_h = values(rows_of(w, s.G), 2);
     w->q = kr_dev(be, NULL, rows_of(w, s.H) * sizeof(float));
     w->k = kr_dev(be, NULL, rows_of(w, s.G) * sizeof(float));
     w->v = on_device(be, rows_of(w, s.G), 3);
-    w->cos = on_device(be, (size_t)SLOTS * (size_t)s.E / 2, 4);
-    w->sin = on_device(be, (size_t)SLOTS * (size_t)s.E / 2, 5);
+    w->cos = on_device(be, (size_t)w->slots * (size_t)s.E / 2, 4);
+    w->sin = on_device(be, (size_t)w->slots * (size_t)s.E / 2, 5);
     w->out = kr_dev(be, NULL, rows_of(w, s.H) * sizeof(float));
     for (int i = 0; i < 2; i++)
-        w->first[i] = kr_weights((size_t)SLOTS * (size_t)(s.G * s.E), s.t, 6 + (uint32_t)i, 1.0f);
+        w->first[i] =
+            kr_weights((size_t)w->slots * (size_t)(s.G * s.E), s.t, 6 + (uint32_t)i, 1.0f);
     w->k_pool = kr_dev(be, NULL, pool_bytes(w)), w->v_pool = kr_dev(be, NULL, pool_bytes(w));
-    w->max_chunks = ls_chunk_bound(rule, MAX_KEYS + MAX_ROWS);
+    w->max_chunks = ls_chunk_bound(rule, keys + MAX_ROWS);
     w->part = kr_dev(be, NULL,
                      (size_t)(MAX_ROWS * s.H) * (size_t)w->max_chunks * (size_t)(2 + s.E) *
                          sizeof(float));
@@ -83,19 +87,22 @@ static void world_close(world *w) {
 }
 
 /* n rows behind `keys` keys. */
-static void fill(tables *t, enum form form, int keys, int n) {
+static void fill(tables *t, int slots, enum form form, int keys, int n) {
     memset(t, 0, sizeof *t);
-    for (int i = 0; i < SLOTS / BLOCK; i++)
-        t->table[i] = (i * 7 + 3) % (SLOTS / BLOCK);
+    const int blocks =
+        slots / BLOCK; /* in an order that meets each once: 7 divides no such number */
+    assert_int_not_equal(blocks % 7, 0);
+    for (int i = 0; i < blocks; i++)
+        t->table[i] = (i * 7 + 3) % blocks;
     for (int r = 0; r < n; r++) {
         /* a batch: the second half is another, shorter sequence */
         const bool other = form == BATCH && r >= (n + 1) / 2;
         const int index = other ? keys / 3 + r - (n + 1) / 2 : keys + r;
-        t->base[r] = other ? SLOTS / 2 : 5;
-        t->table_at[r] = 0, t->table_len[r] = SLOTS / BLOCK;
+        t->base[r] = other ? slots / 2 : 5;
+        t->table_at[r] = 0, t->table_len[r] = blocks;
         t->pos[r] = index, t->length[r] = index + 1, t->prefix[r] = INT32_MAX;
-        t->slot[r] = form == PAGED ? t->table[index / BLOCK] * BLOCK + index % BLOCK
-                                   : t->base[r] + index;
+        t->slot[r] =
+            form == PAGED ? t->table[index / BLOCK] * BLOCK + index % BLOCK : t->base[r] + index;
         if (form == TREE) { /* row r hangs on row (r - 1) / 2 */
             int32_t path[MAX_ROWS], depth = 0;
             for (int i = r;; i = (i - 1) / 2) {
@@ -108,7 +115,7 @@ static void fill(tables *t, enum form form, int keys, int n) {
                 t->anc[r * MAX_ROWS + i] = keys + path[depth - 1 - i];
         }
         if (form == BATCH && r % 5 == 3) /* a row that is not one */
-            t->length[r] = 0, t->slot[r] = r % 2 ? -1 : SLOTS - 1 - r;
+            t->length[r] = 0, t->slot[r] = r % 2 ? -1 : slots - 1 - r;
         if (form == BATCH && r % 7 == 6)
             t->pos[r] = -1; /* left as it is */
     }
@@ -134,7 +141,7 @@ static void run(world *w, const tables *t, enum form form, int n, bool together,
     kr_up(be, w->q, w->q_h, rows_of(w, s.H) * sizeof(float));
     kr_up(be, w->k, w->k_h, rows_of(w, s.G) * sizeof(float));
     kr_up(be, w->t, t, sizeof *t);
-    ls_locator loc = {.n_slots = SLOTS, .block_rows = form == PAGED ? BLOCK : 0};
+    ls_locator loc = {.n_slots = w->slots, .block_rows = form == PAGED ? BLOCK : 0};
     if (form == PAGED)
         loc.table = w->t->table, loc.table_at = w->t->table_at, loc.table_len = w->t->table_len;
     else
@@ -150,7 +157,7 @@ static void run(world *w, const tables *t, enum form form, int n, bool together,
                                .n_heads = s.H,
                                .n_kv = s.G,
                                .head_dim = s.E,
-                               .n_pos = SLOTS};
+                               .n_pos = w->slots};
     const ls_kv_store_args store = {.k = w->k,
                                     .v = w->v,
                                     .k_pool = w->k_pool,
@@ -160,7 +167,7 @@ static void run(world *w, const tables *t, enum form form, int n, bool together,
                                     .n_rows = n,
                                     .n_kv = s.G,
                                     .head_dim = s.E,
-                                    .n_slots = SLOTS};
+                                    .n_slots = w->slots};
     const ls_attn_args attn = {.q = w->q,
                                .k_pool = w->k_pool,
                                .v_pool = w->v_pool,
@@ -190,7 +197,7 @@ static void run(world *w, const tables *t, enum form form, int n, bool together,
 
 static void same_as_apart(world *w, enum form form, int keys, int n) {
     tables t;
-    fill(&t, form, keys, n);
+    fill(&t, w->slots, form, keys, n);
     const size_t n_out = (size_t)(n * w->s.H * w->s.E);
     float *out[2];
     void *k[2], *v[2];
@@ -216,13 +223,13 @@ static void as_apart(void **state) {
     static const shape shapes[] = {{8, 2, 64, LS_BF16},  {8, 2, 128, LS_BF16}, {14, 2, 64, LS_BF16},
                                    {4, 4, 32, LS_BF16},  {3, 1, 256, LS_BF16}, {6, 2, 96, LS_BF16},
                                    {20, 1, 16, LS_BF16}, {4, 2, 64, LS_F32},   {4, 2, 40, LS_BF16}};
-    static const int keys[] = {0, 1, 15, 16, 120, 128, 511, 4090};
-    static const int n_rows[] = {1, 2, 3, 8, 16, 17, MAX_ROWS};
+    static const int keys[] = {0, 15, 16, 127, 511, FEW_KEYS};
+    static const int n_rows[] = {1, 3, 8, 16, MAX_ROWS};
     ls_backend *be = kr_backend(LS_SIMD_AUTO, 2);
     const ls_chunk_rule rules[] = {be->chunk, {LS_CHUNK_SPLITS, 0, 5}};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         world w;
-        world_open(&w, be, shapes[i], rules[i == 1]);
+        world_open(&w, be, shapes[i], rules[i == 1], FEW_KEYS);
         for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
             for (size_t n = 0; n < sizeof n_rows / sizeof *n_rows; n++)
                 same_as_apart(&w, (enum form)((i + k + n) % N_FORMS), keys[k], n_rows[n]);
@@ -231,12 +238,26 @@ static void as_apart(void **state) {
     ls_backend_destroy(be);
 }
 
+/* More chunks than a cluster of blocks has, and past where doubling changes their length. */
+static void many_keys(void **state) {
+    (void)state;
+    static const int keys[] = {897, 1015, 1024, 2050, 4088, 4095, MANY_KEYS};
+    ls_backend *be = kr_backend(LS_SIMD_AUTO, 2);
+    world w;
+    world_open(&w, be, (shape){8, 2, 64, LS_BF16}, be->chunk, MANY_KEYS);
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        for (int n = 1; n <= 16; n *= 4)
+            same_as_apart(&w, (enum form)((i + (size_t)n) % N_FORMS), keys[i], n);
+    world_close(&w);
+    ls_backend_destroy(be);
+}
+
 /* Every form at each of a few widths. */
 static void forms(void **state) {
     (void)state;
     ls_backend *be = kr_backend(LS_SIMD_AUTO, 2);
     world w;
-    world_open(&w, be, (shape){8, 2, 64, LS_BF16}, be->chunk);
+    world_open(&w, be, (shape){8, 2, 64, LS_BF16}, be->chunk, FEW_KEYS);
     for (int form = 0; form < N_FORMS; form++)
         for (int n = 1; n <= 16; n += n < 4 ? 1 : 3)
             for (int keys = 60; keys < 700; keys += 317)
@@ -296,7 +317,7 @@ static void refused(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(as_apart), cmocka_unit_test(forms),
-                                       cmocka_unit_test(refused)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(as_apart), cmocka_unit_test(many_keys),
+                                       cmocka_unit_test(forms), cmocka_unit_test(refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -51,7 +51,8 @@ gpu_names=(merge_drops_l_weight chunk_misses_last_key merge_first_max merge_no_r
     gpu_mma_gates_pair_parted gpu_mma_gates_x16_of_gate
     gpu_norm_shared_in_place gpu_norm_add_forgotten gpu_norm_add_of_row_0 gpu_upload_buffer_reused
     gpu_stats_join_misses_segment gpu_stats_first_totals gpu_accept_walks_no_further
-    gpu_graph_of_other_filters gpu_mma_keys_before_place no_rewind)
+    gpu_graph_of_other_filters gpu_mma_keys_before_place gpu_mma_own_keys_not_in_tile
+    gpu_mma_counter_left_behind gpu_mma_near_part_of_block gpu_mma_turned_backwards no_rewind)
 
 build_or_stop() { # name target
     ninja -C "$gpu" "$2" >"$scratch/build.log" 2>&1 && return
