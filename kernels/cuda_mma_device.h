@@ -45,9 +45,9 @@ typedef struct mma_list {
     ls_dtype format; /* of all their weights */
 } mma_list;
 
-/* The narrow kernel: how many of n_rows rows one launch takes, and that launch (norm->squares and
- * next->w NULL: none). */
-int32_t ls_mma_narrow_rows(const ls_mma_device *dev, int32_t n_rows);
+/* The narrow kernel: how many of n_rows rows one launch takes where weights are of format t, and that
+ * launch (norm->squares and next->w NULL: none). */
+int32_t ls_mma_narrow_rows(const ls_mma_device *dev, ls_dtype t, int32_t n_rows);
 cudaError_t ls_mma_narrow(const mma_list *m, const void *x16, int32_t n_in, int32_t n_rows,
                           const ls_mma_norm *norm, const ls_mma_next *next,
                           const ls_mma_device *dev, cudaStream_t stream);

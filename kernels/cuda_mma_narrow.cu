@@ -24,8 +24,7 @@
 #define MMA_BLOCK (MMA_THREADS + 32) /* with the feeder */
 #define MMA_BOUND 512 /* asks for 128 registers a thread: warps of small kernels fit beside these */
 #define MMA_DEPTH_MOST 6
-#define MMA_FIRST 2               /* copies on their way at once at first */
-#define MMA_MORE_BYTES (16 * 512) /* of rows 8 to 15, a warp */
+#define MMA_FIRST 2 /* copies on their way at once at first */
 
 #define MMA_BAND 8 /* tiles whose totals a block keeps */
 
@@ -82,10 +81,10 @@ MMA_FN mma_job mma_job_of(const mma_narrow_args *a, const mma_at *at, int warp) 
     return j;
 }
 
-/* The warp's segment of x: of row g, lane t's four k of the steps 2 q and 2 q + 1. Of rows 8 to 15 the
- * same lies in shared memory, where a lane reads what it wrote: in registers it would leave no room
- * for other kernels' warps beside these, and nothing would begin early. */
-MMA_FN void mma_take_rows(const mma_narrow_args *a, uint4 x[16], int row, int segment, int lane) {
+/* The warp's segment of x (see mma_x_of). In registers: of row g, lane t's four k of the steps 2 q and
+ * 2 q + 1. All in registers would leave no room for other kernels' warps beside these, and nothing
+ * would begin early. */
+MMA_FN void mma_hold_x(const mma_narrow_args *a, uint4 x[16], int row, int segment, int lane) {
     const int k0 = segment * MMA_SEGMENT;
     const uint16_t *from = a->x16 + (size_t)row * (size_t)a->ld + k0 + (lane & 3) * 8;
 #pragma unroll
@@ -95,16 +94,53 @@ MMA_FN void mma_take_rows(const mma_narrow_args *a, uint4 x[16], int row, int se
             x[q] = __ldcg((const uint4 *)(const void *)(from + q * 32));
     }
 }
-template <int NT>
-MMA_FN void mma_take_x(const mma_narrow_args *a, uint4 x[16], uint32_t more, int segment,
-                       int lane) {
+/* Rows as they are, 16 bytes a lane at once; past the last k zeros. `rows`: where the warp's lie. */
+MMA_FN void mma_copy_x(const mma_narrow_args *a, uint32_t rows, int segment, int lane) {
+    const int k = segment * MMA_SEGMENT + lane * 8;
+    const uint16_t *from = a->x16 + k;
+    __syncwarp(); /* of the segment before nothing is read any more */
+#pragma unroll 4
+    for (int r = 0; r < a->n_rows; r++, from += a->ld, rows += MMA_ROW_BYTES)
+#pragma unroll
+        for (int i = 0; i < MMA_SEGMENT; i += 256) {
+            uint4 v = make_uint4(0, 0, 0, 0);
+            if (k + i < a->ld)
+                v = __ldcg((const uint4 *)(const void *)(from + i));
+            mma_sts4(rows + (uint32_t)(i * 2 + lane * 16), v);
+        }
+    __syncwarp();
+}
+/* Where x lies in a block's memory behind the rings: the warp's own, and the row of zeros. */
+template <int F, int NT>
+MMA_FN uint32_t mma_rows_at(const mma_narrow_args *a, uint32_t memory, int warp) {
+    const int bytes = MMA_X_HELD(F, NT) ? MMA_MORE_BYTES : a->n_rows * MMA_ROW_BYTES;
+    return memory + (uint32_t)(MMA_WARPS * a->depth * MMA_STAGE_BYTES(F) + warp * bytes);
+}
+/* Where a lane's part 0 of it lies: of what it wrote itself, or of row g. */
+template <int F, int NT>
+MMA_FN uint32_t mma_more_of(const mma_narrow_args *a, uint32_t memory, int warp, int lane) {
+    const uint32_t at = mma_rows_at<F, NT>(a, memory, warp);
+    if (MMA_X_HELD(F, NT))
+        return at + (uint32_t)(lane * 16);
+    const int g = lane >> 2;
+    const uint32_t none = mma_rows_at<F, NT>(a, memory, MMA_WARPS);
+    return (g < a->n_rows ? at + (uint32_t)(g * MMA_ROW_BYTES) : none) +
+           (uint32_t)((lane & 3) * 16);
+}
+template <int F, int NT>
+MMA_FN void mma_take_x(const mma_narrow_args *a, uint4 x[16], uint32_t memory, uint32_t more,
+                       int segment, int warp, int lane) {
+    if (!MMA_X_HELD(F, NT)) {
+        mma_copy_x(a, mma_rows_at<F, NT>(a, memory, warp), segment, lane);
+        return;
+    }
     if (NT == 2) {
-        mma_take_rows(a, x, 8 + (lane >> 2), segment, lane);
+        mma_hold_x(a, x, 8 + (lane >> 2), segment, lane);
 #pragma unroll
         for (int q = 0; q < 16; q++)
             mma_sts4(more + (uint32_t)(q * 512), x[q]);
     }
-    mma_take_rows(a, x, lane >> 2, segment, lane);
+    mma_hold_x(a, x, lane >> 2, segment, lane);
 }
 
 /* ---- sums ------------------------------------------------------------------------------------ */
@@ -335,23 +371,49 @@ MMA_FN void mma_segment(float c[NT][4], const uint4 x[16], uint32_t more, mma_ri
     }
 }
 
-/* The same of packed weights, a stage after the other. */
-template <int F, int NT>
-MMA_FN void mma_segment_packed(float c[NT][4], const uint4 x[16], uint32_t more,
-                               const uint32_t sum[NT][MMA_SUMS], mma_ring *r, int steps, int lane) {
+/* The same of packed weights, part by part (see mma_parts). WHOLE: there are 32 steps. */
+template <int F, int NT, bool WHOLE>
+MMA_FN void mma_segment_packed(float c[NT][4], const uint4 x[16], uint32_t more, uint32_t sums,
+                               mma_ring *r, int steps, int lane) {
+    enum { AHEAD = MMA_PIECE_PARTS(F), IN_STAGE = MMA_STAGE_PARTS(F) };
+    mma_parts<F, NT> w;
+    uint32_t used[2] = {0, 0}; /* as above */
 #pragma unroll
-    for (int stage = 0; stage < MMA_STAGES(F); stage++) {
-        const int left = steps - stage * MMA_STAGE_STEPS(F);
-        if (left <= 0)
-            break;
-        mma_bar_wait(r->full + (uint32_t)r->place * 8, r->parity);
-        mma_stage<F, NT>(c, x, more, sum, r->at + (uint32_t)(r->place * MMA_STAGE_BYTES(F)), lane,
-                         stage, left);
-        __syncwarp(); /* as above */
-        if (lane == 0)
-            mma_bar_arrive(r->empty + (uint32_t)r->place * 8);
-        mma_next_place(r);
+    for (int p = -AHEAD; p < MMA_PARTS; p++) { /* takes the piece after part p, multiplies p */
+        const int t = p + AHEAD;
+        if (t % AHEAD == 0 && t < MMA_PARTS && (WHOLE || t * 2 < steps)) {
+            if (t % IN_STAGE == 0)
+                mma_bar_wait(r->full + (uint32_t)r->place * 8, r->parity);
+            mma_take_piece<F, NT>(&w, r->at + (uint32_t)(r->place * MMA_STAGE_BYTES(F)), lane, t);
+            if ((t + AHEAD) % IN_STAGE == 0 || (!WHOLE && (t + AHEAD) * 2 >= steps)) {
+                used[t / IN_STAGE & 1] = r->empty + (uint32_t)r->place * 8;
+                mma_next_place(r);
+            }
+        }
+        if (p + 1 >= 0 && p + 1 < MMA_PARTS)
+            mma_take_rows<F, NT>(&w, x, more, p + 1);
+        if (p < 0 || (!WHOLE && p * 2 >= steps))
+            continue;
+        mma_multiply<F, NT>(&w, x, sums, p);
+        if (p >= WHOLE)
+            mma_finish<F, NT>(c, &w, p - WHOLE);
+        if ((p + 1) % IN_STAGE == 0 || (!WHOLE && (p + 1) * 2 >= steps)) {
+            __syncwarp(); /* as above */
+            if (lane == 0)
+                mma_bar_arrive(used[p / IN_STAGE & 1]);
+        }
     }
+    if (WHOLE)
+        mma_finish<F, NT>(c, &w, MMA_PARTS - 1);
+}
+
+template <int F, int NT, bool WHOLE>
+MMA_FN void mma_segment_of(float c[NT][4], const uint4 x[16], uint32_t more, uint32_t sums,
+                           mma_ring *r, int steps, int lane) {
+    if constexpr (F == LS_BF16)
+        mma_segment<NT, WHOLE>(c, x, more, r, steps, lane);
+    else
+        mma_segment_packed<F, NT, WHOLE>(c, x, more, sums, r, steps, lane);
 }
 
 /* The warps that multiply, and only they, meet. */
@@ -368,10 +430,12 @@ template <int NT> struct mma_shared {
 
 /* The block's items. */
 template <int F, int NT>
-MMA_FN void mma_walk(const mma_narrow_args &a, mma_ring *ring, uint32_t more, mma_shared<NT> *mem,
+MMA_FN void mma_walk(const mma_narrow_args &a, mma_ring *ring, uint32_t memory, mma_shared<NT> *mem,
                      int warp, int lane) {
+    const uint32_t more = mma_more_of<F, NT>(&a, memory, warp, lane);
+    const uint32_t sums = mma_rows_at<F, NT>(&a, memory, MMA_WARPS) + MMA_ZEROS_BYTES(F, NT) +
+                          (uint32_t)(warp * NT * MMA_SUMS_BYTES(F) + lane * 16);
     uint4 x[16];
-    uint32_t x_sum[NT][MMA_SUMS];
     int have = -1, buffer = 0;
     bool first = true;
 #pragma unroll 1
@@ -380,8 +444,8 @@ MMA_FN void mma_walk(const mma_narrow_args &a, mma_ring *ring, uint32_t more, mm
         const int kind = mma_kind(&a, &at), slots = a.slots[kind], teams = a.teams[kind];
         if (job.steps > 0 && job.segment != have) {
             have = job.segment;
-            mma_take_x<NT>(&a, x, more, have, lane);
-            mma_sums_of<F, NT>(x_sum, x, more, lane);
+            mma_take_x<F, NT>(&a, x, memory, more, have, warp, lane);
+            mma_sums_of<F, NT>(sums, x, more, lane);
         }
         if (a.norm.squares && first) /* published by the first meeting */
             for (int r = warp; r < a.n_rows; r += MMA_WARPS)
@@ -396,12 +460,10 @@ MMA_FN void mma_walk(const mma_narrow_args &a, mma_ring *ring, uint32_t more, mm
 #pragma unroll
         for (int i = 0; i < NT; i++)
             c[i][0] = c[i][1] = c[i][2] = c[i][3] = 0.0f;
-        if constexpr (F != LS_BF16)
-            mma_segment_packed<F, NT>(c, x, more, x_sum, ring, job.steps, lane);
-        else if (job.steps == MMA_SEGMENT_STEPS)
-            mma_segment<NT, true>(c, x, more, ring, job.steps, lane);
+        if (job.steps == MMA_SEGMENT_STEPS)
+            mma_segment_of<F, NT, true>(c, x, more, sums, ring, job.steps, lane);
         else if (job.steps > 0)
-            mma_segment<NT, false>(c, x, more, ring, job.steps, lane);
+            mma_segment_of<F, NT, false>(c, x, more, sums, ring, job.steps, lane);
 #pragma unroll
         for (int i = 0; i < NT; i++)
             *(float4 *)(void *)&mem->meet[buffer][warp][i][mma_meet_at(lane) * 4] =
@@ -447,6 +509,9 @@ __global__ void __launch_bounds__(MMA_BOUND, 1)
         mma_ring_init(&ring);
         mma_bar_fence();
     }
+    if (!MMA_X_HELD(F, NT) && threadIdx.x < MMA_ROW_BYTES / 16)
+        mma_sts4(mma_rows_at<F, NT>(&a, mma_smem(memory), MMA_WARPS) + threadIdx.x * 16,
+                 make_uint4(0, 0, 0, 0));
     __syncthreads();
     cuda_let_behind();
     if (warp == MMA_WARPS) {
@@ -454,9 +519,7 @@ __global__ void __launch_bounds__(MMA_BOUND, 1)
         return;
     }
     cuda_wait();
-    const uint32_t more = mma_smem(memory) + (uint32_t)(MMA_WARPS * a.depth * MMA_STAGE_BYTES(F) +
-                                                        warp * MMA_MORE_BYTES + lane * 16);
-    mma_walk<F, NT>(a, &ring, more, &mem, warp, lane);
+    mma_walk<F, NT>(a, &ring, mma_smem(memory), &mem, warp, lane);
 }
 
 /* ---- the launch ------------------------------------------------------------------------------ */
@@ -469,12 +532,18 @@ static mma_narrow_fn mma_narrow_of(ls_dtype t, int32_t n_rows) {
         return n_rows <= 8 ? mma_narrow<LS_Q4_K, 1> : mma_narrow<LS_Q4_K, 2>;
     return n_rows <= 8 ? mma_narrow<LS_BF16, 1> : mma_narrow<LS_BF16, 2>;
 }
-/* Shared memory that a launch asks for, beside what its sums take (26 KiB are enough). */
+/* Shared memory that a launch asks for: rings, x as far as it lies there, what is kept beside it. Its
+ * sums take more. */
 static int32_t mma_room(ls_dtype t, int32_t n_rows, int32_t depth) {
-    return MMA_WARPS * (depth * MMA_STAGE_BYTES(t) + (n_rows > 8 ? MMA_MORE_BYTES : 0));
+    const int32_t groups = n_rows > 8 ? 2 : 1;
+    const int32_t x =
+        MMA_X_HELD(t, groups) ? (groups - 1) * MMA_MORE_BYTES : n_rows * MMA_ROW_BYTES;
+    return MMA_WARPS * (depth * MMA_STAGE_BYTES(t) + x + groups * MMA_SUMS_BYTES(t)) +
+           MMA_ZEROS_BYTES(t, groups);
 }
 static int mma_fits(const ls_mma_device *dev, ls_dtype t, int32_t n_rows, int32_t depth) {
-    return mma_room(t, n_rows, depth) + (26 << 10) <= dev->smem_block;
+    const int32_t sums = (n_rows > 8 ? 26 : 18) << 10; /* enough */
+    return mma_room(t, n_rows, depth) + sums <= dev->smem_block;
 }
 /* Copies a ring holds: as many as fit, two at least. */
 static int32_t mma_depth(const ls_mma_device *dev, ls_dtype t, int32_t n_rows) {
@@ -484,10 +553,11 @@ static int32_t mma_depth(const ls_mma_device *dev, ls_dtype t, int32_t n_rows) {
     return depth;
 }
 
-int32_t ls_mma_narrow_rows(const ls_mma_device *dev, int32_t n_rows) {
-    /* Q4_K has the largest places: what fits it fits all */
-    const int32_t most = mma_fits(dev, LS_Q4_K, LS_MMA_FEW, 2) ? LS_MMA_FEW : 8;
-    return n_rows < most ? n_rows : most;
+int32_t ls_mma_narrow_rows(const ls_mma_device *dev, ls_dtype t, int32_t n_rows) {
+    int32_t rows = n_rows < LS_MMA_FEW ? n_rows : LS_MMA_FEW;
+    while (rows > 1 && !mma_fits(dev, t, rows, 2))
+        rows--;
+    return rows;
 }
 
 /* Teams: as many as a block has warps for, unless that left multiprocessors without work. */
@@ -539,11 +609,14 @@ cudaError_t ls_mma_narrow_get(ls_mma_device *dev) {
     const ls_dtype formats[] = {LS_BF16, LS_Q8_0, LS_Q4_K};
     for (int i = 0; i < 6 && e == cudaSuccess; i++) {
         const ls_dtype t = formats[i / 2];
-        const int32_t rows = 8 + i % 2 * 8;
-        const void *f = (const void *)mma_narrow_of(t, rows);
-        if (ls_mma_narrow_rows(dev, rows) < rows)
-            continue;
-        e = cuda_split(f, mma_room(t, rows, mma_depth(dev, t, rows)));
+        const int32_t first = 1 + i % 2 * 8;
+        int32_t room = 0; /* the most that a number of rows asks for */
+        for (int32_t n = first; n < first + 8 && ls_mma_narrow_rows(dev, t, n) == n; n++) {
+            const int32_t of_n = mma_room(t, n, mma_depth(dev, t, n));
+            room = of_n > room ? of_n : room;
+        }
+        if (room > 0)
+            e = cuda_split((const void *)mma_narrow_of(t, first), room);
     }
     cudaFuncAttributes attr;
     if (e == cudaSuccess)

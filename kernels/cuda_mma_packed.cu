@@ -49,9 +49,9 @@ LS_SHARED_FN uint32_t q4_k_word(const mma_source *s, int chunk, int i) {
             v |= (two >> (part & 1) * 4 & 15) << ((e & 1) * 16 + (e >> 1) * 4);
         }
     } else if (chunk < MMA_Q4_K_M / 16) { /* scales of four parts */
-        const uint8_t *b = source_block(s, chunk - MMA_Q4_K_S / 16 + (i >> 1) * 8, LS_Q4_K);
+        const uint8_t *b = source_block(s, chunk - MMA_Q4_K_S / 16 + (i & 1) * 8, LS_Q4_K);
         for (int p = 0; b && p < 4; p++)
-            v |= (uint32_t)ls_q4_k_six(b, (i & 1) * 4 + p).scale << p * 8;
+            v |= (uint32_t)ls_q4_k_six(b, (i >> 1) * 4 + p).scale << p * 8;
     } else if (chunk < MMA_Q4_K_D / 16) { /* minima of two parts and two outputs */
         const int lane = (chunk - MMA_Q4_K_M / 16) * 4 + i;
         for (int e = 0; e < 4; e++) {
