@@ -237,9 +237,15 @@ MMA_FN void mma_row_root(const ls_mma_norm *a, int r, float *root, int lane) {
     const int n = (a->dim + 15) / 16;
     const float *from = a->squares + (size_t)r * (size_t)n;
     float sum = 0.0f;
-#pragma unroll 8
-    for (int i = lane; i < n; i += 32)
-        sum = __fadd_rn(sum, __ldcg(from + i));
+    for (int i = lane; i < n; i += 32 * 8) { /* eight on their way at once; past the last +0 */
+        float v[8];
+#pragma unroll
+        for (int j = 0; j < 8; j++)
+            v[j] = i + j * 32 < n ? __ldcg(from + i + j * 32) : 0.0f;
+#pragma unroll
+        for (int j = 0; j < 8; j++)
+            sum = __fadd_rn(sum, v[j]);
+    }
 #pragma unroll
     for (int o = 16; o > 0; o >>= 1)
         sum = __fadd_rn(sum, __shfl_xor_sync(0xffffffffu, sum, o));

@@ -3,13 +3,13 @@
  * Structure   one block a multiprocessor: 8 warps that multiply and one that feeds them. The (at most
  *             8) segments of a range are dealt to the warps, one each, so that a warp's activations
  *             stay in its registers while it walks tile after tile. With S segments there are up to
- *             8 / S teams of S warps, each with a tile of its own. An item is what a block does
- *             between two barriers: one tile a team.
+ *             8 / S teams of S warps, each with a tile of its own. An item is one tile a team.
  * Weights     stream through a ring of stages (some 4 KiB) for each warp. The feeder fills a
  *             place again as soon as its warp has read it, and knows all addresses; the warps know
  *             none, and take an item in far less time than memory takes to bring it: only so does
  *             what a full ring holds make up for the time between two launches.
- * Meeting     a team's segment sums meet in shared memory once an item, and are added in order.
+ * Meeting     a team's segment sums meet in shared memory once an item, and are added in order, by a
+ *             few warps in turn while the others go on.
  * Ranges      more than 8 segments: a block makes its tiles in bands, range after range, and keeps a
  *             band's totals in shared memory. (Ranges in different blocks need a launch that joins
  *             them, or a fence and a counter an item: both cost more than an uneven share.)
@@ -193,7 +193,7 @@ MMA_FN mma_early mma_early_of(const mma_narrow_args *a, mma_out o) {
 MMA_FN void mma_store(const mma_narrow_args *a, mma_out o, mma_early e, float sum,
                       const float *root, int tile) {
     float v = sum;
-    if (a->norm.squares)
+    if (a->norm.squares && o.is) /* a zero's division is a slow one */
         v = __fdiv_rn(v, root[o.row]);
     if (a->m.add[o.matrix])
         v = __fadd_rn(v, e.add);
@@ -416,19 +416,71 @@ MMA_FN void mma_segment_of(float c[NT][4], const uint4 x[16], uint32_t more, uin
         mma_segment_packed<F, NT, WHOLE>(c, x, more, sums, r, steps, lane);
 }
 
-/* The warps that multiply, and only they, meet. */
-MMA_FN void mma_meet(void) {
-    asm volatile("bar.sync 1, %0;" ::"n"(MMA_THREADS) : "memory");
-}
-
 /* What the block's warps share. */
 template <int NT> struct mma_shared {
     float meet[2][MMA_WARPS][NT][128];
     float total[MMA_BAND][NT][128]; /* of the ranges so far */
     float root[LS_MMA_FEW];         /* of the norm ahead */
+    /* of each buffer: all warps' sums are there; all have added what is theirs */
+    unsigned long long full[2], added[2];
+    mma_at at[MMA_WARPS][2]; /* a warp's last two items: registers are for their products */
 };
 
-/* The block's items. */
+/* Who adds up an item: the pairs of rows of all tiles go round the warps, so that each has one in
+ * turn, and the same of a tile in every range. The first pair of tile `tile` is warp tile * pairs's. */
+typedef struct mma_share {
+    int pairs, end; /* of a tile; of the item's tiles */
+} mma_share;
+MMA_FN mma_share mma_share_of(const mma_narrow_args *a, const mma_at *at) {
+    return mma_share{(a->n_rows + 1) / 2, min(at->tile + a->teams[mma_kind(a, at)], at->band_end)};
+}
+MMA_FN bool mma_adds(const mma_narrow_args *a, const mma_at *at, int warp) {
+    const mma_share s = mma_share_of(a, at);
+    return ((warp - at->tile * s.pairs) & (MMA_WARPS - 1)) < (s.end - at->tile) * s.pairs;
+}
+/* This warp's part of it. */
+template <int NT>
+MMA_FN void mma_add(const mma_narrow_args &a, mma_shared<NT> *mem, int item, int warp, int lane) {
+    const mma_at at = mem->at[warp][item & 1];
+    const int kind = mma_kind(&a, &at), slots = a.slots[kind];
+    const mma_share share = mma_share_of(&a, &at);
+#pragma unroll 1
+    for (int tile = at.tile; tile < share.end; tile++) {
+        const int pair = (warp - tile * share.pairs) & (MMA_WARPS - 1);
+        if (pair >= share.pairs)
+            continue;
+        const int i = pair * 32 + lane, group = i >> 7;
+        const mma_element e = mma_element_of(i);
+        const mma_out out = mma_out_of(&a, tile, group, e);
+        mma_early early = {0.0f, 0.0f};
+        if (kind)
+            early = mma_early_of(&a, out);
+        mma_bar_wait(mma_smem(&mem->full[item & 1]), (uint32_t)item >> 1 & 1);
+        const float *from = &mem->meet[item & 1][(tile - at.tile) * slots][group][e.at];
+        float v[MMA_RANGE];
+#pragma unroll
+        for (int s = 0; s < MMA_RANGE; s++)
+            if (s < slots)
+                v[s] = from[s * NT * 128];
+        float sum = v[0];
+#pragma unroll
+        for (int s = 1; s < MMA_RANGE; s++)
+            if (s < slots)
+                sum = __fadd_rn(sum, v[s]);
+        float *total = &mem->total[(tile - at.band) & (MMA_BAND - 1)][group][i & 127];
+        if (at.range > 0)
+            sum = __fadd_rn(*total, sum);
+        if (!kind) {
+            *total = sum;
+            continue;
+        }
+        mma_store(&a, out, early, sum, mem->root, tile);
+    }
+    __syncwarp(); /* all lanes have read the buffer */
+}
+
+/* The block's items. An item is added up after the next has been multiplied: its sums are there by
+ * then, and no warp waits for another. */
 template <int F, int NT>
 MMA_FN void mma_walk(const mma_narrow_args &a, mma_ring *ring, uint32_t memory, mma_shared<NT> *mem,
                      int warp, int lane) {
@@ -436,61 +488,50 @@ MMA_FN void mma_walk(const mma_narrow_args &a, mma_ring *ring, uint32_t memory, 
     const uint32_t sums = mma_rows_at<F, NT>(&a, memory, MMA_WARPS) + MMA_ZEROS_BYTES(F, NT) +
                           (uint32_t)(warp * NT * MMA_SUMS_BYTES(F) + lane * 16);
     uint4 x[16];
-    int have = -1, buffer = 0;
-    bool first = true;
+    int have = -1;
+    bool adds = false; /* something of the item before */
+    mma_at at = mma_begin(&a);
 #pragma unroll 1
-    for (mma_at at = mma_begin(&a); at.band < at.end; mma_next_item(&a, &at), buffer ^= 1) {
-        const mma_job job = mma_job_of(&a, &at, warp);
-        const int kind = mma_kind(&a, &at), slots = a.slots[kind], teams = a.teams[kind];
-        if (job.steps > 0 && job.segment != have) {
-            have = job.segment;
-            mma_take_x<F, NT>(&a, x, memory, more, have, warp, lane);
-            mma_sums_of<F, NT>(sums, x, more, lane);
-        }
-        if (a.norm.squares && first) /* published by the first meeting */
-            for (int r = warp; r < a.n_rows; r += MMA_WARPS)
-                mma_row_root(&a.norm, r, &mem->root[r], lane);
-        first = false;
-        mma_early early = {0.0f, 0.0f};
-        const int own = at.tile + (int)threadIdx.x / (NT * 128);
-        if (kind && own < at.band_end)
-            early = mma_early_of(&a, mma_out_of(&a, own, (int)threadIdx.x >> 7 & (NT - 1),
-                                                mma_element_of((int)threadIdx.x)));
-        float c[NT][4];
-#pragma unroll
-        for (int i = 0; i < NT; i++)
-            c[i][0] = c[i][1] = c[i][2] = c[i][3] = 0.0f;
-        if (job.steps == MMA_SEGMENT_STEPS)
-            mma_segment_of<F, NT, true>(c, x, more, sums, ring, job.steps, lane);
-        else if (job.steps > 0)
-            mma_segment_of<F, NT, false>(c, x, more, sums, ring, job.steps, lane);
-#pragma unroll
-        for (int i = 0; i < NT; i++)
-            *(float4 *)(void *)&mem->meet[buffer][warp][i][mma_meet_at(lane) * 4] =
-                make_float4(c[i][0], c[i][1], c[i][2], c[i][3]);
-        mma_meet(); /* the buffer of two items ago was read before the last one */
-#pragma unroll 1
-        for (int i = (int)threadIdx.x; i < teams * NT * 128; i += MMA_THREADS) {
-            const int team = i / (NT * 128), tile = at.tile + team, group = i >> 7 & (NT - 1);
-            if (tile >= at.band_end)
-                break; /* for the whole warp, and what follows too */
-            const mma_element e = mma_element_of(i);
-            const float *from = &mem->meet[buffer][team * slots][group][e.at];
-            float sum = from[0];
-            for (int s = 1; s < slots; s++)
-                sum = __fadd_rn(sum, from[s * NT * 128]);
-            float *total = &mem->total[(tile - at.band) & (MMA_BAND - 1)][group][i & 127];
-            if (at.range > 0)
-                sum = __fadd_rn(*total, sum);
-            if (!kind) {
-                *total = sum;
-                continue;
+    for (int item = 0;; item++) {
+        const bool is = at.band < at.end; /* if not, only the last one is still to be added up */
+        if (is) {
+            if (lane == 0)
+                mem->at[warp][item & 1] = at;
+            const mma_job job = mma_job_of(&a, &at, warp);
+            if (job.steps > 0 && job.segment != have) {
+                have = job.segment;
+                mma_take_x<F, NT>(&a, x, memory, more, have, warp, lane);
+                mma_sums_of<F, NT>(sums, x, more, lane);
             }
-            const mma_out out = mma_out_of(&a, tile, group, e);
-            if (i != (int)threadIdx.x)
-                early = mma_early_of(&a, out);
-            mma_store(&a, out, early, sum, mem->root, tile);
+            if (a.norm.squares && item == 0) /* seen by all who see this item's sums */
+                for (int r = warp; r < a.n_rows; r += MMA_WARPS)
+                    mma_row_root(&a.norm, r, &mem->root[r], lane);
+            float c[NT][4];
+#pragma unroll
+            for (int i = 0; i < NT; i++)
+                c[i][0] = c[i][1] = c[i][2] = c[i][3] = 0.0f;
+            if (job.steps == MMA_SEGMENT_STEPS)
+                mma_segment_of<F, NT, true>(c, x, more, sums, ring, job.steps, lane);
+            else if (job.steps > 0)
+                mma_segment_of<F, NT, false>(c, x, more, sums, ring, job.steps, lane);
+            mma_bar_wait(mma_smem(&mem->added[item & 1]), ((uint32_t)item >> 1 & 1) ^ 1);
+#pragma unroll
+            for (int i = 0; i < NT; i++)
+                *(float4 *)(void *)&mem->meet[item & 1][warp][i][mma_meet_at(lane) * 4] =
+                    make_float4(c[i][0], c[i][1], c[i][2], c[i][3]);
+            __syncwarp();
+            if (lane == 0)
+                mma_bar_arrive(mma_smem(&mem->full[item & 1]));
         }
+        if (adds)
+            mma_add<NT>(a, mem, item - 1, warp, lane);
+        if (!is)
+            break;
+        if (item > 0 && lane == 0)
+            mma_bar_arrive(mma_smem(&mem->added[(item - 1) & 1]));
+        at = mem->at[warp][item & 1];
+        adds = mma_adds(&a, &at, warp);
+        mma_next_item(&a, &at);
     }
 }
 
@@ -507,6 +548,10 @@ __global__ void __launch_bounds__(MMA_BOUND, 1)
     mma_ring ring = mma_ring_of<F>(&a, mma_smem(memory), mma_smem(bars), warp & (MMA_WARPS - 1));
     if (warp < MMA_WARPS && lane == 0) {
         mma_ring_init(&ring);
+        if (warp < 2) {
+            mma_bar_init(mma_smem(&mem.full[warp]), MMA_WARPS);
+            mma_bar_init(mma_smem(&mem.added[warp]), MMA_WARPS);
+        }
         mma_bar_fence();
     }
     if (!MMA_X_HELD(F, NT) && threadIdx.x < MMA_ROW_BYTES / 16)
