@@ -63,10 +63,11 @@ MMA_FN uint2 mma_lds2(uint32_t at) {
     asm volatile("ld.shared.v2.u32 {%0,%1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(at) : "memory");
     return v;
 }
-/* Byte j of v, 0 to 255: put under the exponent of 2^23, which then goes away. */
-MMA_FN float mma_byte(uint32_t v, const int j) {
-    return __fsub_rn(__uint_as_float(__byte_perm(v, 0x4b000000u, 0x7440u + (uint32_t)j)),
-                     8388608.0f);
+/* Byte j of v, 0 to 255: put under the exponent of 2^23, which then goes away. The exponent is no
+ * immediate: that would leave the selector to a register, which is moved there for each byte. */
+static __constant__ uint32_t mma_exponent = 0x4b000000u;
+MMA_FN float mma_byte(uint32_t v, const int j, uint32_t exponent) {
+    return __fsub_rn(__uint_as_float(__byte_perm(v, exponent, 0x7440u + (uint32_t)j)), 8388608.0f);
 }
 /* A pair of bf16 plus another, exact here: 4300 is 128, whose last bit is worth 1. */
 MMA_FN uint32_t mma_plus(uint32_t v, uint32_t w) {
@@ -192,6 +193,7 @@ template <int F, int NT> struct mma_parts {
     float block[NT][4], less[NT][4];
     uint32_t m;
     uint2 d;
+    uint32_t exponent; /* see mma_byte */
 };
 #define MMA_PIECE_PARTS(F) ((F) == LS_Q4_K ? 2 : 1)
 #define MMA_PARTS (MMA_SEGMENT_STEPS / 2)
@@ -241,8 +243,8 @@ MMA_FN void mma_multiply(mma_parts<F, NT> *w, const uint4 x[16], uint32_t sums, 
         w->s1[p & 1] = mma_half(d >> 16);
     } else {
         e0 = p & 1 ? q.z : q.x, e1 = p & 1 ? q.w : q.y, o0 = e0 >> 8, o1 = e1 >> 8;
-        w->s0[p & 1] = mma_byte(w->s[p / 4 & 1].x, p & 3);
-        w->s1[p & 1] = mma_byte(w->s[p / 4 & 1].y, p & 3);
+        w->s0[p & 1] = mma_byte(w->s[p / 4 & 1].x, p & 3, w->exponent);
+        w->s1[p & 1] = mma_byte(w->s[p / 4 & 1].y, p & 3, w->exponent);
     }
     const uint4 even =
         make_uint4(mma_pair<F>(e0, 0), mma_pair<F>(e1, 0), mma_pair<F>(e0, 1), mma_pair<F>(e1, 1));

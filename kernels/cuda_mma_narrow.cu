@@ -262,6 +262,7 @@ MMA_FN void mma_feed(const mma_narrow_args *a, uint32_t memory, uint32_t bars, i
     if (lane >= MMA_WARPS)
         at.band = at.end;
     while (__any_sync(0xffffffffu, left > 0 || at.band < at.end)) {
+        bool idle = true;
         if (left <= 0 && at.band < at.end) {
             const mma_job j = mma_job_of(a, &at, lane);
             left = j.steps;
@@ -287,7 +288,10 @@ MMA_FN void mma_feed(const mma_narrow_args *a, uint32_t memory, uint32_t bars, i
             under_way++;
             left -= MMA_STAGE_STEPS(F);
             from += MMA_STAGE_BYTES(F);
+            idle = false;
         }
+        if (__all_sync(0xffffffffu, idle)) /* the scheduler has warps that multiply */
+            __nanosleep(64);
     }
 }
 #else
@@ -377,6 +381,7 @@ MMA_FN void mma_segment_packed(float c[NT][4], const uint4 x[16], uint32_t more,
                                mma_ring *r, int steps, int lane) {
     enum { AHEAD = MMA_PIECE_PARTS(F), IN_STAGE = MMA_STAGE_PARTS(F) };
     mma_parts<F, NT> w;
+    w.exponent = mma_exponent;
     uint32_t used[2] = {0, 0}; /* as above */
 #pragma unroll
     for (int p = -AHEAD; p < MMA_PARTS; p++) { /* takes the piece after part p, multiplies p */
