@@ -69,10 +69,10 @@ static __constant__ uint32_t mma_exponent = 0x4b000000u;
 MMA_FN float mma_byte(uint32_t v, const int j, uint32_t exponent) {
     return __fsub_rn(__uint_as_float(__byte_perm(v, exponent, 0x7440u + (uint32_t)j)), 8388608.0f);
 }
-/* A pair of bf16 plus another, exact here: 4300 is 128, whose last bit is worth 1. */
-MMA_FN uint32_t mma_plus(uint32_t v, uint32_t w) {
+/* Of a pair of bf16 v k + c, exact here. */
+MMA_FN uint32_t mma_fma2(uint32_t v, const uint32_t k, const uint32_t c) {
     uint32_t r;
-    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(v), "r"(0x3f803f80u), "r"(w));
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(v), "r"(k), "r"(c));
     return r;
 }
 /* (v & mask) | bits, as the one instruction it is: from C two are made, to save a register */
@@ -81,13 +81,28 @@ MMA_FN uint32_t mma_put(uint32_t v, uint32_t mask, uint32_t bits) {
     asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(r) : "r"(v), "r"(mask), "r"(bits));
     return r;
 }
-/* Bytes 0 and 2 of v, signed: 128 + seven bits, less 128 or 256. */
-MMA_FN uint32_t mma_q8_pair(uint32_t v) {
-    return mma_plus(mma_put(v, 0x007f007fu, 0x43004300u), mma_put(v, 0x00800080u, 0xc300c300u));
+/* Integers u = 0 to 255 become bf16 by one multiplication: the number whose bits are u is u 2^-133 (a
+ * denormal, or the least that is none), so 2^127 times it is u 2^-6. And x is kept times 64: the
+ * products are those of u and x. An x of 2^122 or more counts as infinite. */
+MMA_FN uint4 mma_times_64(uint4 x) {
+    return make_uint4(
+        mma_fma2(x.x, 0x42804280u, 0x80008000u), mma_fma2(x.y, 0x42804280u, 0x80008000u),
+        mma_fma2(x.z, 0x42804280u, 0x80008000u), mma_fma2(x.w, 0x42804280u, 0x80008000u));
 }
-/* The bits of a mask in both halves of v, seven or fewer. */
-MMA_FN uint32_t mma_bits_pair(uint32_t v, const uint32_t mask) {
-    return mma_plus(mma_put(v, mask, 0x43004300u), 0xc300c300u);
+/* Bytes i and i + 2 of v, less 128. */
+MMA_FN uint32_t mma_q8_pair(uint32_t v, const int i) {
+    const uint32_t u = i ? __byte_perm(v, 0, 0x4341) : v & 0x00ff00ffu;
+    return mma_fma2(u, 0x7f007f00u, 0xc000c000u);
+}
+/* Four bits of both halves of v, from bit 4 i on. */
+MMA_FN uint32_t mma_q4_pair(uint32_t v, const int i) {
+    const uint32_t u = i & 2 ? v >> 8 : v;
+    return i & 1 ? mma_fma2(u & 0x00f000f0u, 0x7d007d00u, 0x80008000u)
+                 : mma_fma2(u & 0x000f000fu, 0x7f007f00u, 0x80008000u);
+}
+/* The low six bits of both halves of v, as they are: put under the exponent of 128, less 128. */
+MMA_FN uint32_t mma_six_pair(uint32_t v) {
+    return mma_fma2(mma_put(v, 0x003f003fu, 0x43004300u), 0x3f803f80u, 0xc300c300u);
 }
 /* c = A B, the first step of a chain, and c += A B, the next. Unlike mma_step they may change places
  * with what stands around them. */
@@ -137,14 +152,14 @@ MMA_FN uint4 mma_x_of(const uint4 x[16], uint32_t more, const int j, const int p
  * mma_take_x), into shared memory. Lane 4 g + t has those of row g and parts 2t, 2t + 1 of each of two
  * blocks, as three bf16 whose sum they are: 16 bytes a block from `sums` on. x takes the place of A here, registers as they are: its rows 0 to 7 are k
  * 0 and 1 of each four of a part, 8 to 15 are k 2 and 3 of the same rows; column p of B is one for
- * part p. */
+ * part p (2^-6: x is kept times 64). */
 template <int NT> MMA_FN void mma_sums(uint32_t sums, const uint4 x[16], uint32_t more, int lane) {
 #pragma unroll
     for (int j = 0; j < NT; j++) {
         float c[4][4]; /* of each block the even parts, the odd ones: four chains side by side */
 #pragma unroll
         for (int p = 0; p < 8; p++) {
-            const uint32_t one = lane >> 2 == p ? 0x3f803f80u : 0u;
+            const uint32_t one = lane >> 2 == p ? 0x3c803c80u : 0u;
 #pragma unroll
             for (int b = 0; b < 2; b++) {
                 const uint4 a = mma_x_of<LS_Q4_K, NT>(x, more, j, b * 8 + p);
@@ -226,15 +241,16 @@ MMA_FN void mma_take_rows(mma_parts<F, NT> *w, const uint4 x[16], uint32_t more,
     w->y[p & 1] = mma_x_of<F, NT>(x, more, NT - 1, p);
 }
 
-/* A register of A: two k of Q8_0, of the two pairs in a word; of Q4_K, of the four. */
+/* A register of A, of a word: of Q8_0 i = 0, 1, of Q4_K 0 to 3. */
 template <int F> MMA_FN uint32_t mma_pair(uint32_t v, const int i) {
-    return F == LS_Q8_0 ? mma_q8_pair(v >> 8 * i) : mma_bits_pair(v >> 4 * i, 0x000f000fu);
+    return F == LS_Q8_0 ? mma_q8_pair(v, i) : mma_q4_pair(v, i);
 }
 /* Part p: its chain of two steps. */
 template <int F, int NT>
 MMA_FN void mma_multiply(mma_parts<F, NT> *w, const uint4 x[16], uint32_t sums, const int p) {
     const uint4 q = w->q[p / MMA_PIECE_PARTS(F) & 1];
     float(*v)[4] = w->v[p & 1];
+    enum { ODD = F == LS_Q8_0 ? 0 : 2 };
     uint32_t e0, e1, o0, o1; /* words of the even and the odd step, of output g and of g + 8 */
     if constexpr (F == LS_Q8_0) {
         e0 = q.x, e1 = q.y, o0 = q.z, o1 = q.w;
@@ -242,7 +258,7 @@ MMA_FN void mma_multiply(mma_parts<F, NT> *w, const uint4 x[16], uint32_t sums, 
         w->s0[p & 1] = mma_half(d);
         w->s1[p & 1] = mma_half(d >> 16);
     } else {
-        e0 = p & 1 ? q.z : q.x, e1 = p & 1 ? q.w : q.y, o0 = e0 >> 8, o1 = e1 >> 8;
+        e0 = p & 1 ? q.z : q.x, e1 = p & 1 ? q.w : q.y, o0 = e0, o1 = e1;
         w->s0[p & 1] = mma_byte(w->s[p / 4 & 1].x, p & 3, w->exponent);
         w->s1[p & 1] = mma_byte(w->s[p / 4 & 1].y, p & 3, w->exponent);
     }
@@ -253,16 +269,16 @@ MMA_FN void mma_multiply(mma_parts<F, NT> *w, const uint4 x[16], uint32_t sums, 
         const uint4 b = j == NT - 1 ? w->y[p & 1] : x[p];
         mma_first(v[j], even, b.x, b.y);
     }
-    const uint4 odd =
-        make_uint4(mma_pair<F>(o0, 0), mma_pair<F>(o1, 0), mma_pair<F>(o0, 1), mma_pair<F>(o1, 1));
+    const uint4 odd = make_uint4(mma_pair<F>(o0, ODD), mma_pair<F>(o1, ODD),
+                                 mma_pair<F>(o0, ODD + 1), mma_pair<F>(o1, ODD + 1));
 #pragma unroll
     for (int j = 0; j < NT; j++) {
         const uint4 b = j == NT - 1 ? w->y[p & 1] : x[p];
         mma_then(v[j], odd, b.z, b.w);
     }
     if (F == LS_Q4_K && p % 8 == 7) { /* the minima of the block */
-        const uint32_t m0 = mma_bits_pair(w->m, 0x003f003fu);
-        const uint32_t m1 = mma_bits_pair(w->m >> 8, 0x003f003fu);
+        const uint32_t m0 = mma_six_pair(w->m);
+        const uint32_t m1 = mma_six_pair(w->m >> 8);
         const uint4 minima = make_uint4(m0, m1, m0, m1);
 #pragma unroll
         for (int j = 0; j < NT; j++) {

@@ -82,8 +82,9 @@ MMA_FN mma_job mma_job_of(const mma_narrow_args *a, const mma_at *at, int warp) 
 }
 
 /* The warp's segment of x (see mma_x_of). In registers: of row g, lane t's four k of the steps 2 q and
- * 2 q + 1. All in registers would leave no room for other kernels' warps beside these, and nothing
+ * 2 q + 1; of packed weights times 64. All in registers would leave no room for other kernels' warps beside these, and nothing
  * would begin early. */
+template <int F>
 MMA_FN void mma_hold_x(const mma_narrow_args *a, uint4 x[16], int row, int segment, int lane) {
     const int k0 = segment * MMA_SEGMENT;
     const uint16_t *from = a->x16 + (size_t)row * (size_t)a->ld + k0 + (lane & 3) * 8;
@@ -93,8 +94,12 @@ MMA_FN void mma_hold_x(const mma_narrow_args *a, uint4 x[16], int row, int segme
         if (row < a->n_rows && k0 + q * 32 < a->ld)
             x[q] = __ldcg((const uint4 *)(const void *)(from + q * 32));
     }
+    if (F != LS_BF16)
+#pragma unroll
+        for (int q = 0; q < 16; q++)
+            x[q] = mma_times_64(x[q]);
 }
-/* Rows as they are, 16 bytes a lane at once; past the last k zeros. `rows`: where the warp's lie. */
+/* Rows as they are but times 64, 16 bytes a lane at once; past the last k zeros. `rows`: where the warp's lie. */
 MMA_FN void mma_copy_x(const mma_narrow_args *a, uint32_t rows, int segment, int lane) {
     const int k = segment * MMA_SEGMENT + lane * 8;
     const uint16_t *from = a->x16 + k;
@@ -106,7 +111,7 @@ MMA_FN void mma_copy_x(const mma_narrow_args *a, uint32_t rows, int segment, int
             uint4 v = make_uint4(0, 0, 0, 0);
             if (k + i < a->ld)
                 v = __ldcg((const uint4 *)(const void *)(from + i));
-            mma_sts4(rows + (uint32_t)(i * 2 + lane * 16), v);
+            mma_sts4(rows + (uint32_t)(i * 2 + lane * 16), mma_times_64(v));
         }
     __syncwarp();
 }
@@ -135,12 +140,12 @@ MMA_FN void mma_take_x(const mma_narrow_args *a, uint4 x[16], uint32_t memory, u
         return;
     }
     if (NT == 2) {
-        mma_hold_x(a, x, 8 + (lane >> 2), segment, lane);
+        mma_hold_x<F>(a, x, 8 + (lane >> 2), segment, lane);
 #pragma unroll
         for (int q = 0; q < 16; q++)
             mma_sts4(more + (uint32_t)(q * 512), x[q]);
     }
-    mma_hold_x(a, x, lane >> 2, segment, lane);
+    mma_hold_x<F>(a, x, lane >> 2, segment, lane);
 }
 
 /* ---- sums ------------------------------------------------------------------------------------ */
