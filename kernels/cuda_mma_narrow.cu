@@ -53,16 +53,19 @@ MMA_FN mma_at mma_begin(const mma_narrow_args *a) {
 MMA_FN int mma_kind(const mma_narrow_args *a, const mma_at *at) {
     return at->range == a->ranges - 1;
 }
-MMA_FN void mma_next_item(const mma_narrow_args *a, mma_at *at) {
-    at->tile += a->teams[mma_kind(a, at)];
+/* Whether warps may get other segments, or none: not if there is one team, and the tile alone is new. */
+MMA_FN bool mma_next_item(const mma_narrow_args *a, mma_at *at) {
+    const int teams = a->teams[mma_kind(a, at)];
+    at->tile += teams;
     if (at->tile < at->band_end)
-        return;
+        return teams > 1;
     if (++at->range == a->ranges) {
         at->range = 0;
         at->band = at->band_end;
         at->band_end = min(at->band + a->band, at->end);
     }
     at->tile = at->band;
+    return true;
 }
 
 /* What a warp does in an item. */
@@ -433,7 +436,7 @@ template <int NT> struct mma_shared {
     float root[LS_MMA_FEW];         /* of the norm ahead */
     /* of each buffer: all warps' sums are there; all have added what is theirs */
     unsigned long long full[2], added[2];
-    mma_at at[MMA_WARPS][2]; /* a warp's last two items: registers are for their products */
+    mma_at at[MMA_WARPS][2]; /* a warp's last two items, where registers are for x */
 };
 
 /* Who adds up an item: the pairs of rows of all tiles go round the warps, so that each has one in
@@ -450,8 +453,8 @@ MMA_FN bool mma_adds(const mma_narrow_args *a, const mma_at *at, int warp) {
 }
 /* This warp's part of it. */
 template <int NT>
-MMA_FN void mma_add(const mma_narrow_args &a, mma_shared<NT> *mem, int item, int warp, int lane) {
-    const mma_at at = mem->at[warp][item & 1];
+MMA_FN void mma_add(const mma_narrow_args &a, const mma_at &at, mma_shared<NT> *mem, int item,
+                    int warp, int lane) {
     const int kind = mma_kind(&a, &at), slots = a.slots[kind];
     const mma_share share = mma_share_of(&a, &at);
 #pragma unroll 1
@@ -497,33 +500,38 @@ MMA_FN void mma_walk(const mma_narrow_args &a, mma_ring *ring, uint32_t memory, 
     const uint32_t more = mma_more_of<F, NT>(&a, memory, warp, lane);
     const uint32_t sums = mma_rows_at<F, NT>(&a, memory, MMA_WARPS) + MMA_ZEROS_BYTES(F, NT) +
                           (uint32_t)(warp * NT * MMA_SUMS_BYTES(F) + lane * 16);
+    enum { PARK = MMA_X_HELD(F, NT) }; /* registers are for x: where it is lies in shared memory */
     uint4 x[16];
-    int have = -1;
-    bool adds = false; /* something of the item before */
-    mma_at at = mma_begin(&a);
+    int have = -1, steps = 0;
+    bool adds = false;  /* something of the item before */
+    bool turned = true; /* what a warp has to do may be another thing than before (mma_next_item) */
+    mma_at at = mma_begin(&a), before = at;
 #pragma unroll 1
     for (int item = 0;; item++) {
         const bool is = at.band < at.end; /* if not, only the last one is still to be added up */
         if (is) {
-            if (lane == 0)
+            if (PARK && lane == 0)
                 mem->at[warp][item & 1] = at;
-            const mma_job job = mma_job_of(&a, &at, warp);
-            if (job.steps > 0 && job.segment != have) {
-                have = job.segment;
-                mma_take_x<F, NT>(&a, x, memory, more, have, warp, lane);
-                mma_sums_of<F, NT>(sums, x, more, lane);
+            if (PARK || turned) {
+                const mma_job job = mma_job_of(&a, &at, warp);
+                steps = job.steps;
+                if (steps > 0 && job.segment != have) {
+                    have = job.segment;
+                    mma_take_x<F, NT>(&a, x, memory, more, have, warp, lane);
+                    mma_sums_of<F, NT>(sums, x, more, lane);
+                }
+                if (a.norm.squares && item == 0) /* seen by all who see this item's sums */
+                    for (int r = warp; r < a.n_rows; r += MMA_WARPS)
+                        mma_row_root(&a.norm, r, &mem->root[r], lane);
             }
-            if (a.norm.squares && item == 0) /* seen by all who see this item's sums */
-                for (int r = warp; r < a.n_rows; r += MMA_WARPS)
-                    mma_row_root(&a.norm, r, &mem->root[r], lane);
             float c[NT][4];
 #pragma unroll
             for (int i = 0; i < NT; i++)
                 c[i][0] = c[i][1] = c[i][2] = c[i][3] = 0.0f;
-            if (job.steps == MMA_SEGMENT_STEPS)
-                mma_segment_of<F, NT, true>(c, x, more, sums, ring, job.steps, lane);
-            else if (job.steps > 0)
-                mma_segment_of<F, NT, false>(c, x, more, sums, ring, job.steps, lane);
+            if (steps == MMA_SEGMENT_STEPS)
+                mma_segment_of<F, NT, true>(c, x, more, sums, ring, steps, lane);
+            else if (steps > 0)
+                mma_segment_of<F, NT, false>(c, x, more, sums, ring, steps, lane);
             mma_bar_wait(mma_smem(&mem->added[item & 1]), ((uint32_t)item >> 1 & 1) ^ 1);
 #pragma unroll
             for (int i = 0; i < NT; i++)
@@ -533,15 +541,20 @@ MMA_FN void mma_walk(const mma_narrow_args &a, mma_ring *ring, uint32_t memory, 
             if (lane == 0)
                 mma_bar_arrive(mma_smem(&mem->full[item & 1]));
         }
-        if (adds)
-            mma_add<NT>(a, mem, item - 1, warp, lane);
+        if (adds) {
+            if (PARK)
+                before = mem->at[warp][(item - 1) & 1];
+            mma_add<NT>(a, before, mem, item - 1, warp, lane);
+        }
         if (!is)
             break;
         if (item > 0 && lane == 0)
             mma_bar_arrive(mma_smem(&mem->added[(item - 1) & 1]));
-        at = mem->at[warp][item & 1];
+        if (PARK)
+            at = mem->at[warp][item & 1];
         adds = mma_adds(&a, &at, warp);
-        mma_next_item(&a, &at);
+        before = at;
+        turned = mma_next_item(&a, &at);
     }
 }
 
