@@ -150,9 +150,9 @@ MMA_FN uint4 mma_x_of(const uint4 x[16], uint32_t more, const int j, const int p
 
 /* Of Q4_K: the sums of x over parts of 32 k, of a segment, from what the warp holds (see
  * mma_take_x), into shared memory. Lane 4 g + t has those of row g and parts 2t, 2t + 1 of each of two
- * blocks, as three bf16 whose sum they are: 16 bytes a block from `sums` on. x takes the place of A here, registers as they are: its rows 0 to 7 are k
- * 0 and 1 of each four of a part, 8 to 15 are k 2 and 3 of the same rows; column p of B is one for
- * part p (2^-6: x is kept times 64). */
+ * blocks, as three bf16 whose sum they are: 16 bytes a block from `sums` on. x takes the place of A
+ * here, registers as they are: its rows 0 to 7 are k 0 and 1 of each four of a part, 8 to 15 are k 2
+ * and 3 of the same rows; column p of B is one for part p (2^-6: x is kept times 64). */
 template <int NT> MMA_FN void mma_sums(uint32_t sums, const uint4 x[16], uint32_t more, int lane) {
 #pragma unroll
     for (int j = 0; j < NT; j++) {

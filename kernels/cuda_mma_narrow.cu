@@ -53,7 +53,7 @@ MMA_FN mma_at mma_begin(const mma_narrow_args *a) {
 MMA_FN int mma_kind(const mma_narrow_args *a, const mma_at *at) {
     return at->range == a->ranges - 1;
 }
-/* Whether warps may get other segments, or none: not if there is one team, and the tile alone is new. */
+/* Whether warps may get other segments, or none: not if of one team the tile alone is new. */
 MMA_FN bool mma_next_item(const mma_narrow_args *a, mma_at *at) {
     const int teams = a->teams[mma_kind(a, at)];
     at->tile += teams;
@@ -85,8 +85,8 @@ MMA_FN mma_job mma_job_of(const mma_narrow_args *a, const mma_at *at, int warp) 
 }
 
 /* The warp's segment of x (see mma_x_of). In registers: of row g, lane t's four k of the steps 2 q and
- * 2 q + 1; of packed weights times 64. All in registers would leave no room for other kernels' warps beside these, and nothing
- * would begin early. */
+ * 2 q + 1; of packed weights times 64. All in registers would leave no room for other kernels' warps
+ * beside these, and nothing would begin early. */
 template <int F>
 MMA_FN void mma_hold_x(const mma_narrow_args *a, uint4 x[16], int row, int segment, int lane) {
     const int k0 = segment * MMA_SEGMENT;
@@ -102,20 +102,26 @@ MMA_FN void mma_hold_x(const mma_narrow_args *a, uint4 x[16], int row, int segme
         for (int q = 0; q < 16; q++)
             x[q] = mma_times_64(x[q]);
 }
-/* Rows as they are but times 64, 16 bytes a lane at once; past the last k zeros. `rows`: where the warp's lie. */
-MMA_FN void mma_copy_x(const mma_narrow_args *a, uint32_t rows, int segment, int lane) {
+/* Rows as they are but times 64, 16 bytes a lane at once, four rows on their way; past the last k
+ * zeros. `to`: where the warp's lie. */
+MMA_FN void mma_copy_x(const mma_narrow_args *a, uint32_t to, int segment, int lane) {
     const int k = segment * MMA_SEGMENT + lane * 8;
-    const uint16_t *from = a->x16 + k;
     __syncwarp(); /* of the segment before nothing is read any more */
-#pragma unroll 4
-    for (int r = 0; r < a->n_rows; r++, from += a->ld, rows += MMA_ROW_BYTES)
+    for (int first = 0; first < a->n_rows; first += 4) {
+        uint4 v[4][2];
 #pragma unroll
-        for (int i = 0; i < MMA_SEGMENT; i += 256) {
-            uint4 v = make_uint4(0, 0, 0, 0);
-            if (k + i < a->ld)
-                v = __ldcg((const uint4 *)(const void *)(from + i));
-            mma_sts4(rows + (uint32_t)(i * 2 + lane * 16), mma_times_64(v));
+        for (int i = 0; i < 8; i++) {
+            const int row = first + i / 2, at = k + i % 2 * 256;
+            v[i / 2][i % 2] = make_uint4(0, 0, 0, 0);
+            if (row < a->n_rows && at < a->ld)
+                v[i / 2][i % 2] = __ldcg((const uint4 *)(const void *)(a->x16 + row * a->ld + at));
         }
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            if (first + i / 2 < a->n_rows)
+                mma_sts4(to + (uint32_t)((first + i / 2) * MMA_ROW_BYTES + i % 2 * 512 + lane * 16),
+                         mma_times_64(v[i / 2][i % 2]));
+    }
     __syncwarp();
 }
 /* Where x lies in a block's memory behind the rings: the warp's own, and the row of zeros. */
