@@ -616,7 +616,7 @@ static int32_t mma_room(ls_dtype t, int32_t n_rows, int32_t depth) {
            MMA_ZEROS_BYTES(t, groups);
 }
 static int mma_fits(const ls_mma_device *dev, ls_dtype t, int32_t n_rows, int32_t depth) {
-    const int32_t sums = (n_rows > 8 ? 26 : 18) << 10; /* enough */
+    const int32_t sums = (n_rows > 8 ? 27 : 18) << 10; /* enough, with what is reserved */
     return mma_room(t, n_rows, depth) + sums <= dev->smem_block;
 }
 /* Copies a ring holds: as many as fit, two at least. */
