@@ -396,12 +396,20 @@ struct ls_backend {
      * or where a profile says so (N-MMAN) the products first and the division by the root after */
     void (*norm_linears)(ls_backend *, const ls_rmsnorm_args *norm, const ls_linear_args *,
                          int32_t n);
+    /* norm_linears of gate and up, and silu_mul, or where `gelu` says so gelu_mul, of g->gate and g->up,
+     * their y: the same h, bit for bit. Only h is promised afterwards: gate and up are scratch. */
+    void (*norm_gates)(ls_backend *, const ls_rmsnorm_args *norm, const ls_linear_args both[2],
+                       const ls_silu_mul_args *g, int32_t gelu);
     void (*bias)(ls_backend *, const ls_bias_args *);
     void (*rope)(ls_backend *, const ls_rope_args *);
     void (*kv_store)(ls_backend *, const ls_kv_store_args *);
     /* rope, then kv_store of the same k, in one launch */
     void (*place)(ls_backend *, const ls_rope_args *, const ls_kv_store_args *);
     void (*attn)(ls_backend *, const ls_attn_args *); /* chunks, then the merge */
+    /* place, then attn of the same rows, heads and pools: as the two calls, in fewer launches. q and k
+     * are scratch: who wants them rotated calls place. */
+    void (*place_attn)(ls_backend *, const ls_rope_args *, const ls_kv_store_args *,
+                       const ls_attn_args *);
     void (*silu_mul)(ls_backend *, const ls_silu_mul_args *);
     void (*gelu_mul)(ls_backend *, const ls_gelu_mul_args *);
     void (*gather)(ls_backend *, const ls_gather_args *);
@@ -454,6 +462,9 @@ ls_status ls_cpu_create(ls_cpu_options options, ls_backend **out, ls_err *err);
 /* For measuring: n_step fma in each of some chains in registers, on all threads at once, with the
  * instructions of the bodies. Returns how many single fma that was; 0 where be is not a CPU. */
 int64_t ls_cpu_fma(ls_backend *be, int64_t n_step);
+/* norm_gates as the two operations it stands for, of a backend that knows no shorter way. */
+void ls_norm_gates_apart(ls_backend *be, const ls_rmsnorm_args *norm, const ls_linear_args both[2],
+                         const ls_silu_mul_args *g, int32_t gelu);
 /* destroy through the backend; NULL is allowed */
 void ls_backend_destroy(ls_backend *be);
 #ifdef __cplusplus

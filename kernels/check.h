@@ -138,6 +138,17 @@ LS_CHECK_FN ls_check_attn(const ls_attn_args *a, ls_err *err) {
     return LS_OK;
 }
 
+LS_CHECK_FN ls_check_place_attn(const ls_rope_args *rope, const ls_kv_store_args *store,
+                                const ls_attn_args *a, ls_err *err) {
+    LS_TRY(ls_check_place(rope, store, err));
+    LS_REFUSE(rope->q != a->q || rope->n_rows != a->n_rows || rope->n_heads != a->n_heads ||
+                  rope->n_kv != a->n_kv || rope->head_dim != a->head_dim ||
+                  store->k_pool != a->k_pool || store->v_pool != a->v_pool ||
+                  store->kv_dtype != a->kv_dtype || store->n_slots != a->loc.n_slots,
+              "attention of placed rows: not of the same rows, heads and cache");
+    return ls_check_attn(a, err);
+}
+
 LS_CHECK_FN ls_check_stats(const ls_stats_args *a, ls_err *err) {
     LS_REFUSE(a->n_vocab < 1 || a->n_vocab > LS_STAT_SEGMENTS * LS_SEGMENT ||
                   a->ld_logits < a->n_vocab,

@@ -275,6 +275,13 @@ static void ls_attn_cpu(ls_backend *be, const ls_attn_args *a) {
            100 + 0.1 * a->head_dim * (double)n_items / (a->n_rows ? a->n_rows : 1),
            cpu->bodies->attn_merge(a, (int)i0, (int)i1));
 }
+static void ls_place_attn_cpu(ls_backend *be, const ls_rope_args *rope,
+                              const ls_kv_store_args *store, const ls_attn_args *a) {
+    cpu_backend *cpu = cpu_of(be);
+    CHECKED(cpu, ls_check_place_attn(rope, store, a, &why_));
+    ls_place_cpu(be, rope, store);
+    ls_attn_cpu(be, a);
+}
 
 static void ls_stats_cpu(ls_backend *be, const ls_stats_args *a) {
     cpu_backend *cpu = cpu_of(be);
@@ -427,11 +434,13 @@ ls_status ls_cpu_create(ls_cpu_options options, ls_backend **out, ls_err *err) {
         .linear = ls_linear_cpu,
         .linears = ls_linears_cpu,
         .norm_linears = ls_norm_linears_cpu,
+        .norm_gates = ls_norm_gates_apart,
         .bias = ls_bias_cpu,
         .rope = ls_rope_cpu,
         .kv_store = ls_kv_store_cpu,
         .place = ls_place_cpu,
         .attn = ls_attn_cpu,
+        .place_attn = ls_place_attn_cpu,
         .silu_mul = ls_silu_mul_cpu,
         .gelu_mul = ls_gelu_mul_cpu,
         .gather = ls_gather_cpu,
@@ -450,6 +459,12 @@ ls_status ls_cpu_create(ls_cpu_options options, ls_backend **out, ls_err *err) {
              cpu->n_threads);
     *out = &cpu->be;
     return LS_OK;
+}
+
+void ls_norm_gates_apart(ls_backend *be, const ls_rmsnorm_args *norm, const ls_linear_args both[2],
+                         const ls_silu_mul_args *g, int32_t gelu) {
+    be->norm_linears(be, norm, both, 2);
+    (gelu ? be->gelu_mul : be->silu_mul)(be, g);
 }
 
 void ls_backend_destroy(ls_backend *be) {

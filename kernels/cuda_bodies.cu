@@ -173,6 +173,13 @@ static void ls_attn_cuda(ls_backend *be, const ls_attn_args *a) {
     }
 }
 
+static void ls_place_attn_cuda(ls_backend *be, const ls_rope_args *rope,
+                               const ls_kv_store_args *store, const ls_attn_args *a) {
+    LS_CUDA_BEGIN(be, ls_check_place_attn(rope, store, a, &why_));
+    be->place(be, rope, store);
+    be->attn(be, a);
+}
+
 static void ls_attn_launch_cuda(ls_backend *be, const ls_attn_args *a, ls_launch *out) {
     LS_CUDA_BEGIN(be, ls_check_attn(a, &why_));
     cudaFuncAttributes attr;
@@ -211,5 +218,6 @@ void ls_cuda_bodies_install(cuda_backend *cuda) {
     ls_backend *be = &cuda->be;
     be->rmsnorm = ls_rmsnorm_cuda;
     be->attn = ls_attn_cuda;
+    be->place_attn = ls_place_attn_cuda;
     be->attn_launch = ls_attn_launch_cuda;
 }

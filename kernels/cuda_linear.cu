@@ -235,4 +235,5 @@ void ls_cuda_linear_install(cuda_backend *cuda) {
     cuda->be.linear = ls_linear_cuda;
     cuda->be.linears = ls_linears_cuda;
     cuda->be.norm_linears = ls_norm_linears_cuda;
+    cuda->be.norm_gates = ls_norm_gates_apart;
 }

@@ -155,6 +155,42 @@ int ls_mma_reads_x16(const ls_linear_args *a, int32_t n, const ls_mma_device *de
     return n >= 1 && n <= LS_LINEARS && mma_list_make(a, n, &m) && !mma_is_wide(&m, a->n_rows, dev);
 }
 
+/* All rows, by as many launches of the narrow kernel as they need. norm, next, gates: or NULL. */
+static cudaError_t narrow(mma_list *m, const ls_linear_args *a, const void *x16,
+                          const ls_mma_norm *norm, const ls_mma_next *next,
+                          const ls_mma_gates *gates, const ls_mma_device *dev,
+                          cudaStream_t stream) {
+    const int32_t n_rows = a->n_rows, n_in = a->w.n_in;
+    for (int32_t row = 0, at_once; row < n_rows; row += at_once) {
+        at_once = ls_mma_narrow_rows(dev, m->format, n_rows - row);
+        for (int32_t i = 0; i < m->n; i++) {
+            const size_t at = (size_t)row * (size_t)a[i].w.n_out;
+            m->y[i] = a[i].y + at;
+            m->add[i] = a[i].add ? a[i].add + at : NULL;
+        }
+        ls_mma_norm here = {};
+        if (norm)
+            here = *norm, here.squares += (size_t)row * (size_t)mma_ceil(norm->dim, 16);
+        ls_mma_next behind = {};
+        if (next) {
+            behind = *next;
+            behind.z += (size_t)row * (size_t)next->ld;
+            behind.squares += (size_t)row * (size_t)next->n_squares;
+        }
+        ls_mma_gates gated = {};
+        if (gates) {
+            gated = *gates;
+            gated.h += (size_t)row * (size_t)a->w.n_out;
+            gated.x16 = gates->x16 ? gates->x16 + (size_t)row * (size_t)gates->ld : NULL;
+        }
+        const cudaError_t e = ls_mma_narrow(m, (const char *)x16 + ls_mma_x_bytes(n_in, row), n_in,
+                                            at_once, &here, &behind, &gated, dev, stream);
+        if (e != cudaSuccess)
+            return e;
+    }
+    return cudaSuccess;
+}
+
 cudaError_t ls_mma_linears(const ls_linear_args *a, int32_t n, const void *x16,
                            const ls_mma_norm *norm, const ls_mma_next *next, void *scratch,
                            const ls_mma_device *dev, cudaStream_t stream) {
@@ -166,28 +202,24 @@ cudaError_t ls_mma_linears(const ls_linear_args *a, int32_t n, const void *x16,
         return cudaErrorInvalidValue;
     if (n_rows > 0 && mma_is_wide(&m, n_rows, dev))
         return ls_mma_wide(&m, a->x, x16, n_in, n_rows, norm, scratch, dev, stream);
-    for (int32_t row = 0, at_once; row < n_rows; row += at_once) {
-        at_once = ls_mma_narrow_rows(dev, m.format, n_rows - row);
-        for (int32_t i = 0; i < n; i++) {
-            const size_t at = (size_t)row * (size_t)a[i].w.n_out;
-            m.y[i] = a[i].y + at;
-            m.add[i] = a[i].add ? a[i].add + at : NULL;
-        }
-        ls_mma_norm here = {};
-        if (norm)
-            here = *norm, here.squares += (size_t)row * (size_t)mma_ceil(norm->dim, 16);
-        ls_mma_next behind = {};
-        if (next) {
-            behind = *next;
-            behind.z += (size_t)row * (size_t)next->ld;
-            behind.squares += (size_t)row * (size_t)next->n_squares;
-        }
-        const cudaError_t e = ls_mma_narrow(&m, (const char *)x16 + ls_mma_x_bytes(n_in, row), n_in,
-                                            at_once, &here, &behind, dev, stream);
-        if (e != cudaSuccess)
-            return e;
-    }
-    return cudaSuccess;
+    return narrow(&m, a, x16, norm, next, NULL, dev, stream);
+}
+
+static int gated_list_make(const ls_linear_args both[2], mma_list *m) {
+    return mma_list_make(both, 2, m) && both->n_rows <= LS_MMA_FEW && m->n_out[0] == m->n_out[1] &&
+           !both[0].add && !both[1].add;
+}
+int ls_mma_gated_fits(const ls_linear_args both[2]) {
+    mma_list m;
+    return gated_list_make(both, &m);
+}
+
+cudaError_t ls_mma_gated(const ls_linear_args both[2], const void *z, const ls_mma_norm *norm,
+                         const ls_mma_gates *gates, const ls_mma_device *dev, cudaStream_t stream) {
+    mma_list m;
+    if (!gated_list_make(both, &m) || both->n_rows < 0 || !gates->gate)
+        return cudaErrorInvalidValue;
+    return narrow(&m, both, z, norm, NULL, gates, dev, stream);
 }
 
 size_t ls_mma_scratch_bytes(ls_dtype t, int32_t n_out, int32_t n_in, int32_t n_rows) {

@@ -59,6 +59,14 @@ typedef struct ls_mma_next {
     float *squares; /* [n_rows, n_squares], n_squares = n_out / 16 rounded up */
     int32_t ld, n_squares;
 } ls_mma_next;
+/* What a gate and an up matrix lead to: h = silu(gate) * up, or with gelu (N-SILU, N-GELU). */
+typedef enum ls_mma_gate { LS_MMA_NO_GATE = 0, LS_MMA_SILU, LS_MMA_GELU } ls_mma_gate;
+typedef struct ls_mma_gates {
+    ls_mma_gate gate;
+    float *h;      /* [n_rows, n_out] */
+    uint16_t *x16; /* [n_rows, ld], ld = n_out rounded up to 32: as ls_mma_round of h; or NULL */
+    int32_t ld;
+} ls_mma_gates;
 /* Bytes of z (as x16) are ls_mma_x_bytes; of squares: */
 size_t ls_mma_squares_bytes(int32_t dim, int32_t n_rows);
 /* z and squares of the rows a->x with the weights a->w. */
@@ -86,6 +94,11 @@ int ls_mma_reads_x16(const ls_linear_args *a, int32_t n, const ls_mma_device *de
 cudaError_t ls_mma_linears(const ls_linear_args *a, int32_t n, const void *x16,
                            const ls_mma_norm *norm, const ls_mma_next *next, void *scratch,
                            const ls_mma_device *dev, cudaStream_t stream);
+/* Gate and up of the norm ahead, and at once what follows from them: the bits of ls_mma_linears, whose
+ * y are left alone, and then of the gates. What ls_mma_gated_fits refuses is an invalid value. */
+int ls_mma_gated_fits(const ls_linear_args both[2]);
+cudaError_t ls_mma_gated(const ls_linear_args both[2], const void *z, const ls_mma_norm *norm,
+                         const ls_mma_gates *gates, const ls_mma_device *dev, cudaStream_t stream);
 #define LS_MMA_FEW 16 /* rows of the narrow kernel: one launch, or two where memory is small */
 #ifdef __cplusplus
 }

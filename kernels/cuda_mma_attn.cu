@@ -10,7 +10,8 @@
 #include "cuda.h"
 #include "cuda_mma.h"
 #include "cuda_mma_attn.h"
-#include "cuda_mma_attn_tile.h"
+#include "cuda_mma_attn_merge.h"
+#include "cuda_mma_attn_place.h"
 
 #define STAGES 4                   /* most tiles of a ring */
 #define LOG2_E 0x1.715476p+0f      /* scores are scaled so that the exponential is a power of two */
@@ -23,7 +24,6 @@ typedef struct geometry {
     int32_t rows;        /* rows of a block */
     int32_t stages;      /* tiles of a ring */
     int32_t region;      /* bytes of a ring; a key warp's states at the end lie in the same place */
-    uint16_t *x16;       /* NULL, or the results rounded: [R, H E rounded up to 32] */
 } geometry;
 
 DEV uint32_t shared_at(const void *p) {
@@ -46,33 +46,22 @@ template <int C> DEV void ring_sync(int key_warp) {
         asm volatile("bar.sync %0, %1;" ::"r"(key_warp + 1), "n"(C * 32) : "memory");
 }
 
-/* What a lane reads of the queries of the block's columns; zeros where there is none. */
-template <int EP> struct query_at { const float *x[(EP + 63) / 64]; };
+/* What a lane reads of the queries of the block's columns, turned where they are still to be; zeros
+ * where there is none. */
 template <int EP> struct queries { float4 x[(EP + 63) / 64]; };
 template <int EP, int C>
-DEV query_at<EP> find_queries(const ls_attn_args &a, const geometry &geo, int row0, int n,
-                              int head0, int n_heads) {
-    query_at<EP> y;
+DEV queries<EP> read_queries(const ls_attn_args &a, const placing &ahead, const lane_place &own,
+                             const geometry &geo, int row0, int n, int head0, int n_heads) {
+    queries<EP> y;
 #pragma unroll
     for (int j = 0; j < (EP + 63) / 64; j++) {
         const int i = (int)threadIdx.x + j * KEY_WARPS * C * 32;
         const int p = i / (EP / 4), e = i % (EP / 4) * 4, r = p / geo.heads, h = p % geo.heads;
-        y.x[j] = NULL;
-        if (r < n && h < n_heads && e < a.head_dim)
-            y.x[j] = a.q +
-                     ((size_t)(row0 + r) * (size_t)a.n_heads + (size_t)(head0 + h)) *
-                         (size_t)a.head_dim +
-                     e;
-    }
-    return y;
-}
-template <int EP> DEV queries<EP> read_queries(const query_at<EP> &at) {
-    queries<EP> y;
-#pragma unroll
-    for (int j = 0; j < (EP + 63) / 64; j++) {
+        const int32_t pos = __shfl_sync(FULL, own.pos, (row0 + r) & 31);
+        const size_t row_head = (size_t)(row0 + r) * (size_t)a.n_heads + (size_t)(head0 + h);
         y.x[j] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-        if (at.x[j])
-            y.x[j] = *(const float4 *)at.x[j];
+        if (r < n && h < n_heads && e < a.head_dim)
+            y.x[j] = read_turned(ahead, a.q + row_head * (size_t)a.head_dim, e, a.head_dim / 2, pos);
     }
     return y;
 }
@@ -99,25 +88,13 @@ DEV void share_queries(block_mem<EP, C> *mem, const queries<EP> &y, int column_w
     }
 }
 
-DEV float4 scaled_add(float f, float4 x, float4 acc) {
-    return make_float4(__fmaf_rn(f, x.x, acc.x), __fmaf_rn(f, x.y, acc.y), __fmaf_rn(f, x.z, acc.z),
-                       __fmaf_rn(f, x.w, acc.w));
-}
-
-/* Where element e of a (row, head) lies in x16; four from a multiple of four lie together. */
-DEV size_t rounded_at(const ls_attn_args &a, size_t row_head, int e) {
-    const size_t row = row_head / (size_t)a.n_heads, head = row_head % (size_t)a.n_heads;
-    const int dim = a.n_heads * a.head_dim, k = (int)head * a.head_dim + e;
-    return row * (size_t)((dim + 31) / 32 * 32) + (size_t)LS_MMA_AT(k);
-}
-
 /* Joins the states of the four key warps; stores a column as the chunk's part, or as the result
  * where there is no other chunk to merge. A lane finds the weights of column `lane`, then a warp
  * takes a column, four elements a lane. */
 template <int EP, int C>
 DEV void join_warps(const ls_attn_args &a, const geometry &geo, const block_mem<EP, C> *mem,
-                    const unsigned char *rings, const row_info &rows, const item_info &x,
-                    size_t row_head0, int n_heads) {
+                    const unsigned char *rings, uint16_t *x16, const row_info &rows,
+                    const item_info &x, size_t row_head0, int n_heads) {
     const int warp = (int)(threadIdx.x >> 5), lane = (int)(threadIdx.x & 31u);
     const int p = min(lane, C * COLUMNS - 1), r = p / geo.heads, h = p % geo.heads;
     const int32_t length = __shfl_sync(FULL, rows.length, r & 31); /* all lanes, or it waits */
@@ -159,14 +136,7 @@ DEV void join_warps(const ls_attn_args &a, const geometry &geo, const block_mem<
             acc.x = __fadd_rn(acc.x, 0.0f), acc.y = __fadd_rn(acc.y, 0.0f);
             acc.z = __fadd_rn(acc.z, 0.0f), acc.w = __fadd_rn(acc.w, 0.0f);
             if (wholes >> c & 1u) {
-                float4 y = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-                if (lc != 0.0f)
-                    y = make_float4(__fdiv_rn(acc.x, lc), __fdiv_rn(acc.y, lc),
-                                    __fdiv_rn(acc.z, lc), __fdiv_rn(acc.w, lc));
-                *(float4 *)(a.out + row_head * (size_t)a.head_dim + e) = y;
-                if (geo.x16)
-                    *(uint2 *)(geo.x16 + rounded_at(a, row_head, e)) =
-                        make_uint2(pair_of(y.x, y.y), pair_of(y.z, y.w));
+                put_result(a, x16, row_head, e, acc, lc, 0.0f);
             } else {
                 if (e == 0)
                     *(float2 *)to = make_float2(topc, lc);
@@ -201,7 +171,8 @@ DEV edge find_edge(const row_info &rows, const item_info &x, const geometry &geo
 /* Grid: (row blocks, kv heads * head_blocks, any number: items are walked with its stride). */
 template <int EP, int C>
 static __global__ void __launch_bounds__(KEY_WARPS *C * 32, EP > 128 || C == 4 ? 1 : 2)
-    chunk_kernel(const __grid_constant__ ls_attn_args a, const __grid_constant__ geometry geo) {
+    chunk_kernel(const __grid_constant__ ls_attn_args a, const __grid_constant__ geometry geo,
+                 const __grid_constant__ placing ahead, const __grid_constant__ merging behind) {
     extern __shared__ __align__(16) unsigned char rings[];
     block_mem<EP, C> *mem = (block_mem<EP, C> *)(rings + (size_t)(KEY_WARPS * geo.region));
     const int lane = (int)(threadIdx.x & 31u), g = lane >> 2, t = lane & 3;
@@ -226,8 +197,9 @@ static __global__ void __launch_bounds__(KEY_WARPS *C * 32, EP > 128 || C == 4 ?
     /* without work; but the grid ends no sooner than what is ahead of it */
     if (blockIdx.z > 0 && (int)blockIdx.z >= rows.n_items)
         return;
-    const query_at<EP> query = find_queries<EP, C>(a, geo, row0, n, head0, n_heads);
-    bool waited = false;
+    const lane_place own = read_places(ahead, a.n_rows, lane);
+    const int ring_lane = column_warp * 32 + lane;
+    bool waited = false, stored = !ahead.k;
     uint32_t q[EP / 16][2];
     for (int it = (int)blockIdx.z; it < rows.n_items; it += (int)gridDim.z) {
         const item_info x = find_item(rows, it);
@@ -248,26 +220,33 @@ static __global__ void __launch_bounds__(KEY_WARPS *C * 32, EP > 128 || C == 4 ?
         for (int i = 0; i < EP / 16; i++)
             s.acc[i][0] = s.acc[i][1] = s.acc[i][2] = s.acc[i][3] = 0.0f;
 
-        /* Turn i: the copies of tile i + ahead start, the slots of tile i + ahead + 1 are found,
+        /* Turn i: the copies of tile i + depth start, the slots of tile i + depth + 1 are found,
          * and tile i is used. A group is closed every turn, empty past the last tile: waits count
          * groups. The turns below 0 fill the ring; what need not come before the copies is done in
          * the last of them, which every warp has. */
-        const int ahead = geo.stages - 1;
+        const int depth = geo.stages - 1;
         int32_t slot = -1;
         for (int i = -geo.stages; i < k.n_tiles; i++) {
             if (i >= 0) {
-                if (ahead > 0)
-                    copies_wait(ahead - 1);
+                if (depth > 0)
+                    copies_wait(depth - 1);
                 ring_sync<C>(key_warp);
             }
-            if (i + ahead >= 0) {
-                if (i + ahead < k.n_tiles) {
-                    if (!waited && min(k.k0 + (i + ahead) * k.stride + TILE, k.k1) > rows.older) {
-                        cuda_wait_first(); /* the tile has keys of this pass */
+            if (i + depth >= 0) {
+                if (i + depth < k.n_tiles) {
+                    if (!(waited && stored) &&
+                        min(k.k0 + (i + depth) * k.stride + TILE, k.k1) > rows.older) {
+                        if (!waited)
+                            cuda_wait(); /* the tile has keys of this pass */
                         waited = true;
+                        if (!stored) {
+                            store_rows(a, ahead, own, kv_head, ring_lane, C * 32);
+                            ring_sync<C>(key_warp); /* publishes them */
+                        }
+                        stored = true;
                     }
                     fetch<EP, C>(from, slot,
-                                 ring + (uint32_t)((i + ahead) % geo.stages) * TILE_BYTES(EP),
+                                 ring + (uint32_t)((i + depth) % geo.stages) * TILE_BYTES(EP),
                                  column_warp);
                 }
                 copies_close();
@@ -278,14 +257,17 @@ static __global__ void __launch_bounds__(KEY_WARPS *C * 32, EP > 128 || C == 4 ?
                     e = find_edge(rows, x, geo, n, column_warp);
                     if (it == (int)blockIdx.z) {
                         if (!waited)
-                            cuda_wait_first();
+                            cuda_wait();
                         waited = true;
-                        share_queries<EP, C>(mem, read_queries<EP>(query), column_warp, q);
+                        share_queries<EP, C>(mem,
+                                             read_queries<EP, C>(a, ahead, own, geo, row0, n, head0,
+                                                                 n_heads),
+                                             column_warp, q);
                     }
                 }
                 continue;
             }
-            if (ahead == 0) { /* a ring of one */
+            if (depth == 0) { /* a ring of one */
                 copies_wait(0);
                 ring_sync<C>(key_warp);
             }
@@ -308,88 +290,24 @@ static __global__ void __launch_bounds__(KEY_WARPS *C * 32, EP > 128 || C == 4 ?
             mem->l[key_warp][p] = s.l[0], mem->l[key_warp][p + 1] = s.l[1];
         }
         __syncthreads(); /* publishes the states */
-        join_warps<EP, C>(a, geo, mem, rings, rows, x,
+        join_warps<EP, C>(a, geo, mem, rings, behind.x16, rows, x,
                           (size_t)row0 * (size_t)a.n_heads + (size_t)head0, n_heads);
         if (it + (int)gridDim.z < rows.n_items)
             __syncthreads(); /* the states are read: the next item may take their place */
     }
     if (!waited)
-        cuda_wait_first(); /* without an item: what waits for this launch counts on those before it */
-}
-
-/* ---- merge ----------------------------------------------------------------------------------- */
-
-#define MERGE_AHEAD 16 /* parts a lane reads at once */
-
-/* Grid: R * H blocks, a lane an element. Every warp finds the weights for itself. */
-static __global__ void merge_kernel(const __grid_constant__ ls_attn_args a, uint16_t *x16,
-                                    cuda_fault *fault, int32_t *claim) {
-    const int lane = (int)(threadIdx.x & 31u), e = min((int)threadIdx.x, a.head_dim - 1);
-    const size_t row_head = blockIdx.x, step = 2 + (size_t)a.head_dim;
-    cuda_let_behind();
-    const float *part = a.part + row_head * (size_t)a.max_chunks * step;
-    const int32_t length = __ldcg(a.length + blockIdx.x / (unsigned)a.n_heads);
-    int n = chunk_count(a.rule, length);
-    const bool lost = n > a.max_chunks || n > LS_CHUNKS_MAX; /* parts are missing */
-    cuda_wait();
-    if (lost) {
-        if (threadIdx.x == 0)
-            cuda_report_chunks(fault, claim, (int32_t)(blockIdx.x / (unsigned)a.n_heads), length, n,
-                               a.max_chunks);
-        n = 0;
-    }
-    if (n == 1)
-        return; /* the chunk wrote the result */
-    /* only parts that were written: any other is far away, in no cache */
-    float next[MERGE_AHEAD];
-#pragma unroll
-    for (int i = 0; i < MERGE_AHEAD; i++)
-        next[i] = i < n ? part[(size_t)i * step + 2 + (size_t)e] : 0.0f;
-    float2 own = make_float2(-INFINITY, 0.0f); /* m and l of chunk `lane` of 32 */
-    if (lane < n)
-        own = *(const float2 *)(part + (size_t)lane * step);
-    float top = own.x, l = 0.0f, acc = 0.0f, w = 0.0f;
-    for (int c = lane + 32; c < n; c += 32)
-        top = fmaxf(top, part[(size_t)c * step]);
-#pragma unroll
-    for (int o = 16; o > 0; o >>= 1)
-        top = fmaxf(top, __shfl_xor_sync(FULL, top, o));
-    const float z = top == -INFINITY ? 0.0f : top;
-    for (int c0 = 0; c0 < n; c0 += MERGE_AHEAD) {
-        if (c0 % 32 == 0 && c0 + lane < n) {
-            if (c0 > 0)
-                own = *(const float2 *)(part + (size_t)(c0 + lane) * step);
-            w = exp2_of(__fsub_rn(own.x, z));
-            l = __fmaf_rn(w, own.y, l);
-        }
-        float now[MERGE_AHEAD];
-#pragma unroll
-        for (int i = 0; i < MERGE_AHEAD; i++) {
-            const int c = c0 + MERGE_AHEAD + i;
-            now[i] = next[i];
-            next[i] = c < n ? part[(size_t)c * step + 2 + (size_t)e] : 0.0f;
-        }
-#pragma unroll
-        for (int i = 0; i < MERGE_AHEAD; i++) {
-            const float wi = __shfl_sync(FULL, w, c0 % 32 + i);
-            acc = c0 + i < n ? __fmaf_rn(wi, now[i], acc) : acc;
-        }
-    }
-#pragma unroll
-    for (int o = 16; o > 0; o >>= 1)
-        l = __fadd_rn(l, __shfl_xor_sync(FULL, l, o));
-    if ((int)threadIdx.x < a.head_dim) {
-        const float none = lost ? __int_as_float(0x7fc00000) : 0.0f;
-        const float y = l == 0.0f ? none : __fdiv_rn(acc, l);
-        a.out[row_head * (size_t)a.head_dim + (size_t)e] = y;
-        if (x16)
-            x16[rounded_at(a, row_head, e)] = cuda_bf16(y);
-    }
+        cuda_wait(); /* without an item: what waits for this launch counts on those before it */
+    cuda_let_behind(); /* not before: its copies would slow these */
+    if (rows.n_items == 0 && ahead.k && key_warp == 0)
+        store_rows(a, ahead, own, kv_head, ring_lane, C * 32); /* keys that nobody reads */
+    if (behind.done)
+        merge_within(a, behind, rows.count, row0, n, head0, n_heads,
+                     max(min(rows.n_items, (int)gridDim.z), 1));
 }
 
 /* ---- launches -------------------------------------------------------------------------------- */
 
-typedef void (*chunk_fn)(const ls_attn_args, const geometry);
+typedef void (*chunk_fn)(const ls_attn_args, const geometry, const placing, const merging);
 typedef struct instance {
     int32_t head_dim;     /* most it holds: narrower heads are padded with zeros */
     int32_t column_warps; /* C */
@@ -529,29 +447,57 @@ bool ls_mma_attn_fits(const ls_attn_args *a) {
            pools % 16 == 0 && rows % 16 == 0 && (uintptr_t)a->part % 8 == 0;
 }
 
-cudaError_t ls_mma_attn(const ls_attn_args *a, uint16_t *x16, cuda_fault *fault, int32_t *claim,
+bool ls_mma_attn_places(const ls_attn_args *a, const ls_rope_args *rope,
+                        const ls_kv_store_args *store) {
+    const uintptr_t fours = (uintptr_t)rope->k | (uintptr_t)store->v | (uintptr_t)rope->cos |
+                            (uintptr_t)rope->sin;
+    return ls_mma_attn_fits(a) && a->only == 0 && a->max_chunks > 0 && a->n_rows <= LS_MMA_FEW &&
+           fours % 16 == 0;
+}
+
+/* Rows so few that the blocks of the chunks merge, and groups of blocks that have a counter. */
+static bool merges_within(const ls_attn_args *a, const plan *p, const ls_mma_attn_with *with) {
+    return with->done && a->only == 0 && a->n_rows <= LS_MMA_FEW &&
+           p->grid.x * p->grid.y <= LS_MMA_ATTN_GROUPS;
+}
+
+cudaError_t ls_mma_attn(const ls_attn_args *a, const ls_mma_attn_with *with,
                         const ls_mma_attn_device *dev, cudaStream_t stream) {
     cudaLaunchAttribute attr;
+    merging behind = {with->x16, NULL, with->fault, with->claim};
     if (a->n_rows <= 0)
         return cudaSuccess;
     if (a->only != 2 && a->max_chunks > 0) {
         plan p = {};
+        placing ahead = {};
         if (!make_plan(a, dev, &p))
             return cudaErrorNotSupported;
-        p.geo.x16 = x16;
+        if (with->rope)
+            ahead = {with->rope->k,
+                     with->store->v,
+                     with->rope->cos,
+                     with->rope->sin,
+                     with->rope->pos,
+                     with->store->slot,
+                     (uint16_t *)with->store->k_pool,
+                     (uint16_t *)with->store->v_pool,
+                     with->rope->n_pos,
+                     with->store->n_slots};
+        if (merges_within(a, &p, with))
+            behind.done = with->done;
         const cudaLaunchConfig_t c =
             cuda_launch_of(p.grid, (unsigned)(KEY_WARPS * p.of->column_warps * 32),
                            (size_t)p.shared_bytes, stream, dev->overlap, &attr);
-        const cudaError_t e = cudaLaunchKernelEx(&c, p.of->kernel, *a, p.geo);
-        if (e != cudaSuccess)
+        const cudaError_t e = cudaLaunchKernelEx(&c, p.of->kernel, *a, p.geo, ahead, behind);
+        if (e != cudaSuccess || behind.done)
             return e;
     }
     if (a->only == 1)
         return cudaSuccess;
-    const cudaLaunchConfig_t c =
-        cuda_launch_of(dim3((unsigned)a->n_rows * (unsigned)a->n_heads),
-                       (unsigned)pieces(a->head_dim, 32) * 32, 0, stream, dev->overlap, &attr);
-    return cudaLaunchKernelEx(&c, merge_kernel, *a, x16, fault, claim);
+    const unsigned warps = 4, results = (unsigned)a->n_rows * (unsigned)a->n_heads;
+    const cudaLaunchConfig_t c = cuda_launch_of(dim3((results + warps - 1) / warps), warps * 32, 0,
+                                                stream, dev->overlap, &attr);
+    return cudaLaunchKernelEx(&c, merge_kernel, *a, behind);
 }
 
 void ls_mma_attn_launch(const ls_attn_args *a, const ls_mma_attn_device *dev, ls_launch *out) {

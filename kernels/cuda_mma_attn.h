@@ -45,11 +45,26 @@ cudaError_t ls_mma_attn_prepare(ls_mma_attn_device *dev);
  * of 16 up to LS_HEAD_DIM_MAX. Looks at shapes only, so that a model's rows are all computed alike. */
 bool ls_mma_attn_fits(const ls_attn_args *a);
 
-/* The launches of a->only, on `stream`; can be captured. Rows at a->length <= 0 come out as zeros.
- * x16, or NULL: where the rows [R, H E] go once more, rounded, as cuda_mma.h's linears read them.
- * A row of more chunks than a->max_chunks comes out as NaN and is reported (fault, claim: cuda.h). */
-cudaError_t ls_mma_attn(const ls_attn_args *a, uint16_t *x16, struct cuda_fault *fault,
-                        int32_t *claim, const ls_mma_attn_device *dev, cudaStream_t stream);
+/* What comes with the rows. */
+typedef struct ls_mma_attn_with {
+    const ls_rope_args *rope; /* NULL: they have been placed; or what of place is still to be done */
+    const ls_kv_store_args *store;
+    uint16_t *x16;            /* NULL, or where the rows [R, H E] go once more, rounded, as cuda_mma.h's
+                                 linears read them */
+    int32_t *done;            /* LS_MMA_ATTN_GROUPS zeros, which stay zeros: with them few rows take one
+                                 launch. NULL: the merge is always a launch of its own */
+    struct cuda_fault *fault; /* cuda.h: a row of more chunks than a->max_chunks comes out as NaN and */
+    int32_t *claim;           /* is reported */
+} ls_mma_attn_with;
+#define LS_MMA_ATTN_GROUPS 4096
+
+/* Whether `with` may have the rope and the store of these rows (ls_check_place_attn holds). */
+bool ls_mma_attn_places(const ls_attn_args *a, const ls_rope_args *rope,
+                        const ls_kv_store_args *store);
+
+/* The launches of a->only, on `stream`; can be captured. Rows at a->length <= 0 come out as zeros. */
+cudaError_t ls_mma_attn(const ls_attn_args *a, const ls_mma_attn_with *with,
+                        const ls_mma_attn_device *dev, cudaStream_t stream);
 
 /* How its chunks are launched. */
 void ls_mma_attn_launch(const ls_attn_args *a, const ls_mma_attn_device *dev, ls_launch *out);

@@ -46,11 +46,11 @@ typedef struct mma_list {
 } mma_list;
 
 /* The narrow kernel: how many of n_rows rows one launch takes where weights are of format t, and that
- * launch (norm->squares and next->w NULL: none). */
+ * launch (norm->squares and next->w NULL, gates->gate 0: none). */
 int32_t ls_mma_narrow_rows(const ls_mma_device *dev, ls_dtype t, int32_t n_rows);
 cudaError_t ls_mma_narrow(const mma_list *m, const void *x16, int32_t n_in, int32_t n_rows,
                           const ls_mma_norm *norm, const ls_mma_next *next,
-                          const ls_mma_device *dev, cudaStream_t stream);
+                          const ls_mma_gates *gates, const ls_mma_device *dev, cudaStream_t stream);
 /* The wide kernel: whether the device has room for it, how many blocks it makes, its launches. */
 int ls_mma_wide_fits(const ls_mma_device *dev);
 int32_t ls_mma_wide_blocks(const mma_list *m, int32_t n_rows);

@@ -15,9 +15,12 @@
  *             them, or a fence and a counter an item: both cost more than an uneven share.)
  * Norms       a norm ahead is a division of the sums by the row's root; of the norm that reads y next
  *             the weighted row and its squares are left behind  (N-MMAN).
+ * Gates       a gate and an up matrix are walked in turns, a tile of each. The sums of gate's wait in
+ *             shared memory for those of up's, and only h is stored  (N-SILU, N-GELU).
  * Early       before cuda_wait only weights are read: the rings are full by then.
  * Source      after design 5.2; where the grid, teams and depth come from is in no result. */
 #include "cuda_mma_format.h"
+#include "rows.body.h"
 
 #define MMA_WARPS 8
 #define MMA_THREADS (MMA_WARPS * 32)
@@ -26,32 +29,39 @@
 #define MMA_DEPTH_MOST 6
 #define MMA_FIRST 2 /* copies on their way at once at first */
 
-#define MMA_BAND 8 /* tiles whose totals a block keeps */
+#define MMA_BAND 8 /* tiles whose totals a block keeps; even, as teams are that are not one */
 
 typedef struct mma_narrow_args {
     mma_list m;
     const uint16_t *x16; /* [n_rows, ld] see ls_mma_round */
     ls_mma_norm norm;    /* ahead */
     ls_mma_next next;    /* behind; of one matrix */
+    ls_mma_gates gates;  /* behind; of two matrices */
     int32_t n_rows, ld, segments, ranges, last_steps;
     /* [0] of a full range, [1] of the last; warp / slots = warp * inverse / 256 */
     int32_t slots[2], teams[2], inverse[2];
-    int32_t share, rest; /* a block's tiles; one more for the first `rest` blocks */
+    int32_t pair;        /* tiles that stay in a block: 2, a gate's and its up's, or 1 */
+    int32_t share, rest; /* a block's tiles; a pair more for the first `rest` blocks */
     int32_t band;        /* tiles of a band */
     int32_t depth;       /* stages of a ring */
 } mma_narrow_args;
 
-/* Where a block is: for each band of its tiles, for each range, the band's tiles, a team each. */
+/* Where a block is: for each band of its tiles, for each range, the band's tiles, a team each. Tiles
+ * are counted in the order they are walked in (mma_tile_of). */
 typedef struct mma_at {
     int tile, range, band, band_end, end;
 } mma_at;
 MMA_FN mma_at mma_begin(const mma_narrow_args *a) {
-    const int b = (int)blockIdx.x, begin = b * a->share + min(b, a->rest);
-    const int end = begin + a->share + (b < a->rest);
+    const int b = (int)blockIdx.x, begin = b * a->share + min(b, a->rest) * a->pair;
+    const int end = begin + a->share + (b < a->rest ? a->pair : 0);
     return mma_at{begin, 0, begin, min(begin + a->band, end), end};
 }
 MMA_FN int mma_kind(const mma_narrow_args *a, const mma_at *at) {
     return at->range == a->ranges - 1;
+}
+/* Tile `walked` in the list's order: as it is, or of gate and up in turns. */
+MMA_FN int mma_tile_of(const mma_narrow_args *a, int walked) {
+    return a->gates.gate ? (walked & 1 ? a->m.first[1] : 0) + (walked >> 1) : walked;
 }
 /* Whether warps may get other segments, or none: not if of one team the tile alone is new. */
 MMA_FN bool mma_next_item(const mma_narrow_args *a, mma_at *at) {
@@ -181,7 +191,8 @@ typedef struct mma_out {
     bool is; /* there is such a row and output */
     size_t at;
 } mma_out;
-MMA_FN mma_out mma_out_of(const mma_narrow_args *a, int tile, int group, mma_element e) {
+MMA_FN mma_out mma_out_of(const mma_narrow_args *a, int walked, int group, mma_element e) {
+    const int tile = mma_tile_of(a, walked);
     mma_out o;
     o.matrix = mma_matrix_of(&a->m, tile);
     o.row = group * 8 + e.row;
@@ -224,6 +235,27 @@ MMA_FN void mma_store(const mma_narrow_args *a, mma_out o, mma_early e, float su
         a->next.squares[(size_t)o.row * (size_t)a->next.n_squares + tile] = square;
 }
 
+/* The same of a pair with gates behind it, o of up's matrix. */
+MMA_FN void mma_store_gated(const mma_narrow_args *a, mma_out o, float gate, float up,
+                            const float *root) {
+    if (a->norm.squares && o.is) {
+        gate = __fdiv_rn(gate, root[o.row]);
+        up = __fdiv_rn(up, root[o.row]);
+    }
+    const lane_f32 g = lane_set(gate), u = lane_set(up);
+    const float v =
+        (a->gates.gate == LS_MMA_GELU ? ls_gelu_mul_of(g, u) : ls_silu_mul_of(g, u)).p[0];
+    if (o.is)
+        a->gates.h[o.at] = v;
+    if (!a->gates.x16 || o.row >= a->n_rows)
+        return;
+    uint16_t *x16 = a->gates.x16 + (size_t)o.row * (size_t)a->gates.ld;
+    x16[LS_MMA_AT(o.out)] = cuda_bf16(o.is ? v : 0.0f);
+    const int other = o.out ^ MMA_TILE; /* in the other half of these 32: past the last tile, too */
+    if (other >= a->m.n_tiles[1] * MMA_TILE)
+        x16[LS_MMA_AT(other)] = 0;
+}
+
 /* ---- rings ----------------------------------------------------------------------------------- */
 
 /* A warp's ring: barriers that tell when a place is full and when it is empty, 8 bytes a place. Both
@@ -257,7 +289,8 @@ MMA_FN void mma_ring_init(const mma_ring *r) {
     }
 }
 template <int F> MMA_FN const char *mma_job_weights(const mma_narrow_args *a, const mma_job *j) {
-    return mma_unit_of<F>(&a->m, mma_matrix_of(&a->m, j->tile), j->tile, j->segment, j->steps);
+    const int tile = mma_tile_of(a, j->tile);
+    return mma_unit_of<F>(&a->m, mma_matrix_of(&a->m, tile), tile, j->segment, j->steps);
 }
 
 #if LS_MMA_BULK
@@ -438,7 +471,7 @@ MMA_FN void mma_segment_of(float c[NT][4], const uint4 x[16], uint32_t more, uin
 /* What the block's warps share. */
 template <int NT> struct mma_shared {
     float meet[2][MMA_WARPS][NT][128];
-    float total[MMA_BAND][NT][128]; /* of the ranges so far */
+    float total[MMA_BAND][NT][128]; /* of the ranges so far; of a gate's tile, of all */
     float root[LS_MMA_FEW];         /* of the norm ahead */
     /* of each buffer: all warps' sums are there; all have added what is theirs */
     unsigned long long full[2], added[2];
@@ -446,16 +479,22 @@ template <int NT> struct mma_shared {
 };
 
 /* Who adds up an item: the pairs of rows of all tiles go round the warps, so that each has one in
- * turn, and the same of a tile in every range. The first pair of tile `tile` is warp tile * pairs's. */
+ * turn, and the same of a tile in every range; of gate's tile and up's, too: one thread adds an element
+ * of both. The first pair of rows of tile `tile` is warp tile / pair * rows's. */
 typedef struct mma_share {
-    int pairs, end; /* of a tile; of the item's tiles */
+    int rows, end; /* pairs of rows of a tile; the end of the item's tiles */
 } mma_share;
 MMA_FN mma_share mma_share_of(const mma_narrow_args *a, const mma_at *at) {
     return mma_share{(a->n_rows + 1) / 2, min(at->tile + a->teams[mma_kind(a, at)], at->band_end)};
 }
+MMA_FN int mma_first_adder(const mma_narrow_args *a, int tile, int rows) {
+    return (a->pair == 2 ? tile >> 1 : tile) * rows;
+}
 MMA_FN bool mma_adds(const mma_narrow_args *a, const mma_at *at, int warp) {
     const mma_share s = mma_share_of(a, at);
-    return ((warp - at->tile * s.pairs) & (MMA_WARPS - 1)) < (s.end - at->tile) * s.pairs;
+    const int first = mma_first_adder(a, at->tile, s.rows);
+    const int last = mma_first_adder(a, s.end - 1, s.rows) + s.rows;
+    return ((warp - first) & (MMA_WARPS - 1)) < last - first;
 }
 /* This warp's part of it. */
 template <int NT>
@@ -465,10 +504,10 @@ MMA_FN void mma_add(const mma_narrow_args &a, const mma_at &at, mma_shared<NT> *
     const mma_share share = mma_share_of(&a, &at);
 #pragma unroll 1
     for (int tile = at.tile; tile < share.end; tile++) {
-        const int pair = (warp - tile * share.pairs) & (MMA_WARPS - 1);
-        if (pair >= share.pairs)
+        const int rows = (warp - mma_first_adder(&a, tile, share.rows)) & (MMA_WARPS - 1);
+        if (rows >= share.rows)
             continue;
-        const int i = pair * 32 + lane, group = i >> 7;
+        const int i = rows * 32 + lane, group = i >> 7;
         const mma_element e = mma_element_of(i);
         const mma_out out = mma_out_of(&a, tile, group, e);
         mma_early early = {0.0f, 0.0f};
@@ -476,21 +515,32 @@ MMA_FN void mma_add(const mma_narrow_args &a, const mma_at &at, mma_shared<NT> *
             early = mma_early_of(&a, out);
         mma_bar_wait(mma_smem(&mem->full[item & 1]), (uint32_t)item >> 1 & 1);
         const float *from = &mem->meet[item & 1][(tile - at.tile) * slots][group][e.at];
-        float v[MMA_RANGE];
+        float sum = 0.0f;
+#pragma unroll 1
+        for (int s = 0; s < slots; s += 4) { /* four on their way at once: more find no registers */
+            float v[4];
 #pragma unroll
-        for (int s = 0; s < MMA_RANGE; s++)
-            if (s < slots)
-                v[s] = from[s * NT * 128];
-        float sum = v[0];
+            for (int j = 0; j < 4; j++)
+                if (s + j < slots)
+                    v[j] = from[(s + j) * NT * 128];
 #pragma unroll
-        for (int s = 1; s < MMA_RANGE; s++)
-            if (s < slots)
-                sum = __fadd_rn(sum, v[s]);
-        float *total = &mem->total[(tile - at.band) & (MMA_BAND - 1)][group][i & 127];
+            for (int j = 0; j < 4; j++)
+                if (s + j < slots)
+                    sum = s + j > 0 ? __fadd_rn(sum, v[j]) : v[j];
+        }
+        const int place = (tile - at.band) & (MMA_BAND - 1);
+        float *total = &mem->total[place][group][i & 127];
         if (at.range > 0)
             sum = __fadd_rn(*total, sum);
-        if (!kind) {
+        if (!kind || (a.gates.gate && !(tile & 1))) {
+            if (a.gates.gate) /* who adds the item before may still read this place */
+                mma_bar_wait(mma_smem(&mem->added[(item + 1) & 1]),
+                             ((uint32_t)(item + 1) >> 1 & 1) ^ 1);
             *total = sum;
+            continue;
+        }
+        if (a.gates.gate) {
+            mma_store_gated(&a, out, mem->total[place ^ 1][group][i & 127], sum, mem->root);
             continue;
         }
         mma_store(&a, out, early, sum, mem->root, tile);
@@ -636,7 +686,7 @@ int32_t ls_mma_narrow_rows(const ls_mma_device *dev, ls_dtype t, int32_t n_rows)
 
 /* Teams: as many as a block has warps for, unless that left multiprocessors without work. */
 static void mma_deal(mma_narrow_args *k, int kind, int32_t slots, const ls_mma_device *dev) {
-    const int32_t useful = mma_ceil(k->m.tiles, dev->n_sm);
+    const int32_t useful = mma_ceil(k->m.tiles / k->pair, dev->n_sm) * k->pair;
     k->slots[kind] = slots;
     k->inverse[kind] = (255 + slots) / slots;
     k->teams[kind] = 1;
@@ -646,12 +696,14 @@ static void mma_deal(mma_narrow_args *k, int kind, int32_t slots, const ls_mma_d
 
 static mma_narrow_args narrow_args(const mma_list *m, const void *x16, int32_t n_in, int32_t n_rows,
                                    const ls_mma_norm *norm, const ls_mma_next *next,
-                                   const ls_mma_device *dev) {
+                                   const ls_mma_gates *gates, const ls_mma_device *dev) {
     mma_narrow_args k = {};
     k.m = *m;
     k.x16 = (const uint16_t *)x16;
     k.norm = *norm;
     k.next = *next;
+    k.gates = *gates;
+    k.pair = gates->gate ? 2 : 1;
     k.n_rows = n_rows;
     k.ld = mma_ceil(n_in, 32) * 32;
     k.segments = mma_ceil(n_in, MMA_SEGMENT);
@@ -660,18 +712,19 @@ static mma_narrow_args narrow_args(const mma_list *m, const void *x16, int32_t n
     mma_deal(&k, 0, MMA_RANGE, dev);
     mma_deal(&k, 1, k.segments - (k.ranges - 1) * MMA_RANGE, dev);
     k.band = k.ranges > 1 ? MMA_BAND : m->tiles;
-    k.share = m->tiles / dev->n_sm;
-    k.rest = m->tiles % dev->n_sm;
+    k.share = m->tiles / k.pair / dev->n_sm * k.pair;
+    k.rest = m->tiles / k.pair % dev->n_sm;
     k.depth = mma_depth(dev, m->format, n_rows);
     return k;
 }
 
 cudaError_t ls_mma_narrow(const mma_list *m, const void *x16, int32_t n_in, int32_t n_rows,
                           const ls_mma_norm *norm, const ls_mma_next *next,
-                          const ls_mma_device *dev, cudaStream_t stream) {
-    mma_narrow_args k = narrow_args(m, x16, n_in, n_rows, norm, next, dev);
+                          const ls_mma_gates *gates, const ls_mma_device *dev,
+                          cudaStream_t stream) {
+    mma_narrow_args k = narrow_args(m, x16, n_in, n_rows, norm, next, gates, dev);
     cudaLaunchAttribute early;
-    const unsigned grid = (unsigned)(m->tiles < dev->n_sm ? m->tiles : dev->n_sm);
+    const unsigned grid = (unsigned)(k.share ? dev->n_sm : k.rest);
     const cudaLaunchConfig_t c =
         cuda_launch_of(dim3(grid), MMA_BLOCK, (size_t)mma_room(m->format, n_rows, k.depth), stream,
                        dev->pdl, &early);

@@ -2,7 +2,8 @@
  *   linear, linears   bf16, Q8_0 and Q4_K weights on tensor cores (cuda_mma.h, N-MMA, N-MMAQ); others
  *                     as ieee
  *   norm_linears      the same weights: products of the weighted row, divided by its root (N-MMAN)
- *   attn              a bf16 cache on tensor cores (cuda_mma_attn.h, N-MATTN); other caches as ieee
+ *   norm_gates        where both have one type of those and rows are few: one launch, which stores h
+ *   attn, place_attn  a bf16 cache on tensor cores (cuda_mma_attn.h, N-MATTN); other caches as ieee
  *   mat               weights for tensor cores are packed; the row-major copy is only there while
  *                     loading
  * Which form computes an operation follows from the model's and the cache's types and shapes, so
@@ -19,6 +20,7 @@
 typedef struct mma_profile {
     ls_mma_device linear_dev;
     ls_mma_attn_device attn_dev;
+    int32_t *attn_done; /* [LS_MMA_ATTN_GROUPS] */
     void *scratch;
     size_t scratch_bytes;
     cuda_shared *packed;
@@ -37,6 +39,8 @@ typedef struct mma_profile {
     void (*plain_mat_free)(ls_backend *, const ls_mat *);
     void (*plain_linear)(ls_backend *, const ls_linear_args *);
     void (*plain_attn)(ls_backend *, const ls_attn_args *);
+    void (*plain_place_attn)(ls_backend *, const ls_rope_args *, const ls_kv_store_args *,
+                             const ls_attn_args *);
     void (*plain_attn_launch)(ls_backend *, const ls_attn_args *, ls_launch *);
     ls_status (*plain_weights_done)(ls_backend *, ls_err *);
 } mma_profile;
@@ -256,6 +260,23 @@ static void linear(ls_backend *be, const ls_linear_args *a) {
         profile_of(be)->plain_linear(be, a);
 }
 
+/* Whether a linear has left z and squares of the norm's row for this entry. */
+static bool is_weighed(const cuda_backend *cuda, const ls_rmsnorm_args *norm) {
+    const mma_profile *p = (const mma_profile *)cuda->profile_data;
+    return p->z_of == norm->x && p->z_w == norm->w && p->z_rows == norm->n_rows &&
+           p->z_dim == norm->dim && p->z_entry + 1 == cuda->entries;
+}
+static void weigh(cuda_backend *cuda, const ls_rmsnorm_args *norm) {
+    const mma_profile *p = (const mma_profile *)cuda->profile_data;
+    answer(cuda,
+           ls_mma_weigh(norm, (uint16_t *)p->z, (float *)p->squares, &p->linear_dev, cuda->stream),
+           "weigh");
+}
+static ls_mma_norm norm_ahead(const cuda_backend *cuda, const ls_rmsnorm_args *norm) {
+    const mma_profile *p = (const mma_profile *)cuda->profile_data;
+    return ls_mma_norm{(const float *)p->squares, norm->eps, norm->dim};
+}
+
 /* Linears of other weights read the norm as everywhere. */
 static void norm_linears(ls_backend *be, const ls_rmsnorm_args *norm, const ls_linear_args *a,
                          int32_t n) {
@@ -263,10 +284,8 @@ static void norm_linears(ls_backend *be, const ls_rmsnorm_args *norm, const ls_l
     mma_profile *p = (mma_profile *)cuda->profile_data;
     if (!can_do(cuda, a, n))
         return;
-    bool is_there = p->z_of == norm->x && p->z_w == norm->w && p->z_rows == norm->n_rows &&
-                    p->z_dim == norm->dim && p->z_entry + 1 == cuda->entries;
-    bool is_normed = false;
-    const ls_mma_norm ahead = {(const float *)p->squares, norm->eps, norm->dim};
+    bool is_there = is_weighed(cuda, norm), is_normed = false;
+    const ls_mma_norm ahead = norm_ahead(cuda, norm);
     for (int32_t i = 0, run; i < n; i += run) {
         run = run_of(a + i, n - i);
         if (!on_tensor_cores(a + i)) {
@@ -277,10 +296,7 @@ static void norm_linears(ls_backend *be, const ls_rmsnorm_args *norm, const ls_l
             continue;
         }
         if (!is_there)
-            answer(cuda,
-                   ls_mma_weigh(norm, (uint16_t *)p->z, (float *)p->squares, &p->linear_dev,
-                                cuda->stream),
-                   "weigh");
+            weigh(cuda, norm);
         is_there = true;
         answer(cuda,
                ls_mma_linears(a + i, run, p->z, &ahead, NULL, p->scratch, &p->linear_dev,
@@ -289,17 +305,53 @@ static void norm_linears(ls_backend *be, const ls_rmsnorm_args *norm, const ls_l
     }
 }
 
+static void norm_gates(ls_backend *be, const ls_rmsnorm_args *norm, const ls_linear_args both[2],
+                       const ls_silu_mul_args *g, int32_t gelu) {
+    if (!ls_mma_gated_fits(both) || g->gate != both[0].y || g->up != both[1].y ||
+        g->n_rows != both->n_rows || g->dim != both->w.n_out) {
+        ls_norm_gates_apart(be, norm, both, g, gelu);
+        return;
+    }
+    LS_CUDA_BEGIN(be, ls_check_norm_linears(norm, both, 2, &why_));
+    mma_profile *p = (mma_profile *)cuda->profile_data;
+    if (!can_do(cuda, both, 2))
+        return;
+    if (!is_weighed(cuda, norm))
+        weigh(cuda, norm);
+    const ls_mma_norm ahead = norm_ahead(cuda, norm);
+    const ls_mma_gates gates = {gelu ? LS_MMA_GELU : LS_MMA_SILU, g->h,
+                                cuda_round_beside(cuda, g->h, g->n_rows, g->dim),
+                                (g->dim + 31) / 32 * 32};
+    answer(cuda, ls_mma_gated(both, p->z, &ahead, &gates, &p->linear_dev, cuda->stream), "gates");
+}
+
+/* rope and store: NULL where the rows have been placed. */
+static void attend(cuda_backend *cuda, const ls_rope_args *rope, const ls_kv_store_args *store,
+                   const ls_attn_args *a) {
+    mma_profile *p = (mma_profile *)cuda->profile_data;
+    ls_mma_attn_with with = {rope, store, NULL, p->attn_done, cuda->fault, cuda->claim_d};
+    if (a->only == 0)
+        with.x16 = cuda_round_beside(cuda, a->out, a->n_rows, a->n_heads * a->head_dim);
+    answer(cuda, ls_mma_attn(a, &with, &p->attn_dev, cuda->stream), "attention");
+}
+
 static void attn(ls_backend *be, const ls_attn_args *a) {
     if (!ls_mma_attn_fits(a)) {
         profile_of(be)->plain_attn(be, a);
         return;
     }
     LS_CUDA_BEGIN(be, ls_check_attn(a, &why_));
-    mma_profile *p = (mma_profile *)cuda->profile_data;
-    uint16_t *x16 =
-        a->only ? NULL : cuda_round_beside(cuda, a->out, a->n_rows, a->n_heads * a->head_dim);
-    answer(cuda, ls_mma_attn(a, x16, cuda->fault, cuda->claim_d, &p->attn_dev, cuda->stream),
-           "attention");
+    attend(cuda, NULL, NULL, a);
+}
+
+static void place_attn(ls_backend *be, const ls_rope_args *rope, const ls_kv_store_args *store,
+                       const ls_attn_args *a) {
+    if (!ls_mma_attn_places(a, rope, store)) {
+        profile_of(be)->plain_place_attn(be, rope, store, a);
+        return;
+    }
+    LS_CUDA_BEGIN(be, ls_check_place_attn(rope, store, a, &why_));
+    attend(cuda, rope, store, a);
 }
 
 static void attn_launch(ls_backend *be, const ls_attn_args *a, ls_launch *out) {
@@ -318,6 +370,7 @@ static void profile_free(cuda_backend *cuda) {
     cuda->be.free(&cuda->be, cuda->x16);
     cuda->be.free(&cuda->be, p->z);
     cuda->be.free(&cuda->be, p->squares);
+    cuda->be.free(&cuda->be, p->attn_done);
     free(p);
     cuda->profile_data = NULL;
 }
@@ -334,10 +387,17 @@ ls_status ls_mma_install(cuda_backend *cuda, ls_err *err) {
     LS_TRY(cuda_answer(ls_cuda_bodies_split(), "profile mma", err));
     p->attn_dev.overlap = p->attn_dev.overlap && cuda->overlap;
     ls_backend *be = &cuda->be;
+    void *done;
+    LS_TRY(be->alloc(be, LS_MMA_ATTN_GROUPS * sizeof *p->attn_done, &done, err));
+    p->attn_done = (int32_t *)done;
+    LS_TRY(cuda_answer(cudaMemsetAsync(done, 0, LS_MMA_ATTN_GROUPS * sizeof *p->attn_done,
+                                       cuda->stream),
+                       "profile mma", err));
     p->plain_mat = be->mat;
     p->plain_mat_free = be->mat_free;
     p->plain_linear = be->linear;
     p->plain_attn = be->attn;
+    p->plain_place_attn = be->place_attn;
     p->plain_attn_launch = be->attn_launch;
     p->plain_weights_done = be->weights_done;
     /* the best of eight rules, for one row and for eight */
@@ -348,7 +408,9 @@ ls_status ls_mma_install(cuda_backend *cuda, ls_err *err) {
     be->linear = linear;
     be->linears = linears;
     be->norm_linears = norm_linears;
+    be->norm_gates = norm_gates;
     be->attn = attn;
+    be->place_attn = place_attn;
     be->attn_launch = attn_launch;
     return LS_OK;
 }

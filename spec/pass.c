@@ -232,9 +232,6 @@ static ls_status attention(ls_engine *e, int32_t l, const ls_locator *loc, int32
                                     .n_kv = e->n_kv,
                                     .head_dim = e->head_dim,
                                     .n_slots = loc->n_slots};
-    e->be->place(e->be, &rope, &store);
-    LS_TRY(traced(e, l, "rope_q", e->q, n, he, err));
-    LS_TRY(traced(e, l, "rope_k", e->k, n, ge, err));
     const ls_attn_args attn = {.q = e->q,
                                .k_pool = store.k_pool,
                                .v_pool = store.v_pool,
@@ -251,7 +248,14 @@ static ls_status attention(ls_engine *e, int32_t l, const ls_locator *loc, int32
                                .n_heads = e->n_heads,
                                .n_kv = e->n_kv,
                                .head_dim = e->head_dim};
-    e->be->attn(e->be, &attn);
+    if (e->trace) { /* place_attn keeps to itself what rope gives */
+        e->be->place(e->be, &rope, &store);
+        LS_TRY(traced(e, l, "rope_q", e->q, n, he, err));
+        LS_TRY(traced(e, l, "rope_k", e->k, n, ge, err));
+        e->be->attn(e->be, &attn);
+    } else {
+        e->be->place_attn(e->be, &rope, &store, &attn);
+    }
     LS_TRY(traced(e, l, "attention", e->att, n, he, err));
     return add_block(e, l, "o_proj", w->o, e->att, "attn_post_norm", w->attn_post, w->ffn_norm, n,
                      err);
@@ -261,13 +265,18 @@ static ls_status feed_forward(ls_engine *e, int32_t l, int32_t n, ls_err *err) {
     const dev_layer *w = &e->layer[l];
     const ls_linear_args both[] = {linear_of(w->gate, e->normed, e->gate, NULL, n),
                                    linear_of(w->up, e->normed, e->up, NULL, n)};
-    LS_TRY(norm_linears(e, l, "ffn_norm", w->ffn_norm, e->x, both, 2, err));
-    LS_TRY(traced(e, l, "gate_proj", e->gate, n, e->ffn, err));
-    LS_TRY(traced(e, l, "up_proj", e->up, n, e->ffn, err));
     const ls_silu_mul_args gate = {
         .gate = e->gate, .up = e->up, .h = e->gate, .n_rows = n, .dim = e->ffn};
     const bool gelu = e->model->config.gelu;
-    (gelu ? e->be->gelu_mul : e->be->silu_mul)(e->be, &gate);
+    if (e->trace) { /* one operation after the other: it shows them all */
+        LS_TRY(norm_linears(e, l, "ffn_norm", w->ffn_norm, e->x, both, 2, err));
+        LS_TRY(traced(e, l, "gate_proj", e->gate, n, e->ffn, err));
+        LS_TRY(traced(e, l, "up_proj", e->up, n, e->ffn, err));
+        (gelu ? e->be->gelu_mul : e->be->silu_mul)(e->be, &gate);
+    } else {
+        const ls_rmsnorm_args norm = norm_of(e, w->ffn_norm, e->x, e->normed, n);
+        e->be->norm_gates(e->be, &norm, both, &gate, gelu);
+    }
     LS_TRY(traced(e, l, gelu ? "gelu_mul" : "silu_mul", e->gate, n, e->ffn, err));
     /* behind the last layer rows are gathered first */
     const ls_vec next = l + 1 < e->o.n_layers ? e->layer[l + 1].attn_norm : (ls_vec){0};

@@ -67,8 +67,13 @@ void kr_shadow(ls_simd simd);
 /* Device memory with a copy of `bytes` of host (NULL: NaN), freed by kr_free. */
 void *kr_dev(ls_backend *be, const void *host, size_t bytes);
 void kr_free(ls_backend *be, void *dev);
+/* n seeded floats there (kr_fill), freed likewise. */
+void *kr_filled(ls_backend *be, size_t n, uint32_t seed, float scale);
 void kr_up(ls_backend *be, void *dev, const void *host, size_t bytes);
 void kr_down(ls_backend *be, void *host, const void *dev, size_t bytes);
+/* Seeded weights (kr_weights) in the form that `linear` reads, freed by kr_mat_free. */
+ls_mat kr_mat(ls_backend *be, int n_out, int n_in, ls_dtype t, uint32_t seed, float scale);
+void kr_mat_free(ls_backend *be, ls_mat *m);
 
 /* Number of differing elements; the first is reported when `what` is given. */
 size_t kr_differ(const char *what, const float *a, const float *b, size_t n, size_t row);

@@ -86,6 +86,32 @@ void kr_free(ls_backend *be, void *dev) {
     be->free(be, dev);
 }
 
+void *kr_filled(ls_backend *be, size_t n, uint32_t seed, float scale) {
+    float *v = kr_alloc(n * sizeof *v);
+    kr_fill(v, n, seed, scale);
+    void *dev = kr_dev(be, v, n * sizeof *v);
+    free(v);
+    return dev;
+}
+
+ls_mat kr_mat(ls_backend *be, int n_out, int n_in, ls_dtype t, uint32_t seed, float scale) {
+    ls_err err;
+    const ls_mat host = {kr_weights((size_t)n_out * (size_t)n_in, t, seed, scale), t, n_out, n_in};
+    ls_mat dev;
+    must(be->mat(be, &host, &dev, &err), &err);
+    must(be->weights_done(be, &err), &err);
+    if (dev.data != host.data) /* the CPU lends it back */
+        free((void *)(uintptr_t)host.data);
+    return dev;
+}
+void kr_mat_free(ls_backend *be, ls_mat *m) {
+    const int lent = strcmp(be->name, "cpu") == 0;
+    void *data = (void *)(uintptr_t)m->data;
+    be->mat_free(be, m);
+    if (lent)
+        free(data);
+}
+
 /* ---- a stage --------------------------------------------------------------------------------- */
 
 /* Where `bytes` at host are in this stage. Results come first, so that an operand that is also a

@@ -17,6 +17,7 @@
 #define N_OUT 2
 #define BEFORE 256 /* most inputs of the linear ahead */
 #define EPS 1e-5f
+#define SCALE 0.4f /* of weights */
 
 static const int rows_of[] = {1, 2, 7, 8, 9, 16, 17, 33, MAX_ROWS};
 #define N_ROWS (sizeof rows_of / sizeof *rows_of)
@@ -31,54 +32,28 @@ typedef struct chain {
     ls_dtype norm_dtype;
 } chain;
 
-static ls_mat mat(ls_backend *be, int n_out, int n_in, ls_dtype t, uint32_t seed) {
-    ls_err err;
-    const ls_mat host = {kr_weights((size_t)n_out * (size_t)n_in, t, seed, 0.4f), t, n_out, n_in};
-    ls_mat dev;
-    assert_int_equal(be->mat(be, &host, &dev, &err), LS_OK);
-    assert_int_equal(be->weights_done(be, &err), LS_OK);
-    if (dev.data != host.data) /* the CPU lends it back */
-        free((void *)(uintptr_t)host.data);
-    return dev;
-}
-static void mat_free(ls_backend *be, ls_mat *m) {
-    const bool lent = strcmp(be->name, "cpu") == 0;
-    void *data = (void *)(uintptr_t)m->data;
-    be->mat_free(be, m);
-    if (lent)
-        free(data);
-}
-
-static void *filled(ls_backend *be, size_t n, uint32_t seed, float scale) {
-    float *v = kr_alloc(n * sizeof *v);
-    kr_fill(v, n, seed, scale);
-    void *dev = kr_dev(be, v, n * sizeof *v);
-    free(v);
-    return dev;
-}
-
 /* t: of the two linears, and of the one ahead. */
 static void chain_open(chain *c, ls_backend *be, int D, ls_dtype norm_dtype, const ls_dtype *t) {
     /* one so wide that many rows of it take another kernel */
     *c = (chain){.be = be, .D = D, .n_out = {29, D == 576 ? 4096 : 64}, .norm_dtype = norm_dtype};
     c->K = ls_dtype_block(t[N_OUT]) == 1 ? 48 : BEFORE;
-    c->before = mat(be, D, c->K, t[N_OUT], 1);
+    c->before = kr_mat(be, D, c->K, t[N_OUT], 1, SCALE);
     void *w = kr_weights((size_t)D, norm_dtype, 4, 1.5f);
     c->norm_w = kr_dev(be, w, (size_t)D * ls_dtype_bytes(norm_dtype));
     free(w);
-    c->x = filled(be, (size_t)MAX_ROWS * BEFORE, 5, 2.0f);
-    c->add = filled(be, (size_t)MAX_ROWS * (size_t)D, 6, 3.0f);
+    c->x = kr_filled(be, (size_t)MAX_ROWS * BEFORE, 5, 2.0f);
+    c->add = kr_filled(be, (size_t)MAX_ROWS * (size_t)D, 6, 3.0f);
     c->row = kr_dev(be, NULL, (size_t)MAX_ROWS * (size_t)D * sizeof(float));
     c->normed = kr_dev(be, NULL, (size_t)MAX_ROWS * (size_t)D * sizeof(float));
     for (int i = 0; i < N_OUT; i++) {
-        c->w[i] = mat(be, c->n_out[i], D, t[i], 2 + (uint32_t)i);
+        c->w[i] = kr_mat(be, c->n_out[i], D, t[i], 2 + (uint32_t)i, SCALE);
         c->y[i] = kr_dev(be, NULL, (size_t)(MAX_ROWS * c->n_out[i]) * sizeof(float));
     }
 }
 static void chain_close(chain *c) {
-    mat_free(c->be, &c->before);
+    kr_mat_free(c->be, &c->before);
     for (int i = 0; i < N_OUT; i++) {
-        mat_free(c->be, &c->w[i]);
+        kr_mat_free(c->be, &c->w[i]);
         kr_free(c->be, c->y[i]);
     }
     void *all[] = {c->x, c->add, c->row, c->norm_w, c->normed};

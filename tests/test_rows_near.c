@@ -16,7 +16,8 @@ static ls_backend *be;
 /* The sum of squares has 22 + segments roundings, halved by the root; root, quotient, product. */
 static void rmsnorm_near(void **state) {
     (void)state;
-    static const int dims[] = {1, 2, 16, 31, 32, 33, 96, 160, 512, 513, 576, 2560, 4097};
+    static const int dims[] = {1,   2,   16,  31,  32,   33,   96,  160,
+                               512, 513, 576, 2560, 4097, 8192, 8193, 9216};
     for (size_t i = 0; i < sizeof dims / sizeof *dims; i++)
         for (size_t d = 0; d < 3; d++) {
             const int D = dims[i], R = 3;

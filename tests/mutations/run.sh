@@ -47,7 +47,8 @@ gpu_names=(merge_drops_l_weight chunk_misses_last_key merge_first_max merge_no_r
     piece_no_rescale gpu_garbage_in_empty_slot gpu_barrier_scores gpu_barrier_softmax
     gpu_barrier_merge gpu_barrier_stats gpu_packed_butterfly gpu_mma_total_misses_range
     gpu_mma_left_row_of_before gpu_mma_squares_unweighted gpu_mma_scratch_freed_at_once
-    gpu_mma_q4_k_short_sums gpu_mma_q8_0_scale_of_8
+    gpu_mma_q4_k_short_sums gpu_mma_q8_0_scale_of_8 gpu_mma_gates_of_first_pair
+    gpu_mma_gates_pair_parted gpu_mma_gates_x16_of_gate
     gpu_norm_shared_in_place gpu_norm_add_forgotten gpu_norm_add_of_row_0 gpu_upload_buffer_reused
     gpu_stats_join_misses_segment gpu_stats_first_totals gpu_accept_walks_no_further
     gpu_graph_of_other_filters gpu_mma_keys_before_place no_rewind)
