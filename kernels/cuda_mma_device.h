@@ -215,12 +215,17 @@ MMA_FN float mma_half(uint32_t v) {
 
 /* ---- norms ----------------------------------------------------------------------------------- */
 
-/* Weight k of a norm. */
-MMA_FN float mma_weight(const void *w, ls_dtype dtype, int k) {
+/* Weight k of a norm; in two steps its bits, which nothing waits for, and what they are. */
+MMA_FN uint32_t mma_weight_bits(const void *w, ls_dtype dtype, int k) {
+    return dtype == LS_F32 ? ((const uint32_t *)w)[k] : ((const uint16_t *)w)[k];
+}
+MMA_FN float mma_weight_of(uint32_t bits, ls_dtype dtype) {
     if (dtype == LS_F32)
-        return ((const float *)w)[k];
-    const uint16_t h = ((const uint16_t *)w)[k];
-    return dtype == LS_BF16 ? ls_f32_of_bf16(h) : mma_half(h);
+        return __uint_as_float(bits);
+    return dtype == LS_BF16 ? ls_f32_of_bf16((uint16_t)bits) : mma_half(bits);
+}
+MMA_FN float mma_weight(const void *w, ls_dtype dtype, int k) {
+    return mma_weight_of(mma_weight_bits(w, dtype, k), dtype);
 }
 /* The sum of the squares of 16 elements of a row, in all their lanes, all lanes of the warp: element
  * i is added to i xor 8, then 1, 2, 4. Lanes xor `eight` hold elements xor 8, xor `one`, 2 `one`,

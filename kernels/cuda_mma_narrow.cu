@@ -203,15 +203,16 @@ MMA_FN mma_out mma_out_of(const mma_narrow_args *a, int walked, int group, mma_e
 }
 /* What is asked for early: what is added (nobody else writes it), and the weight of the norm behind. */
 typedef struct mma_early {
-    float add, weight;
+    float add;
+    uint32_t weight; /* its bits */
 } mma_early;
 MMA_FN mma_early mma_early_of(const mma_narrow_args *a, mma_out o) {
-    mma_early e = {0.0f, 0.0f};
+    mma_early e = {0.0f, 0};
     const float *add = a->m.add[o.matrix];
     if (o.is && add)
         e.add = __ldcg(add + o.at);
     if (o.is && a->next.w)
-        e.weight = mma_weight(a->next.w, a->next.dtype, o.out);
+        e.weight = mma_weight_bits(a->next.w, a->next.dtype, o.out);
     return e;
 }
 /* All lanes of a warp, with elements of one tile. */
@@ -229,7 +230,7 @@ MMA_FN void mma_store(const mma_narrow_args *a, mma_out o, mma_early e, float su
     v = o.is ? v : 0.0f;
     if (o.row < a->n_rows) /* past the last output zeros, as a linear's input has them */
         a->next.z[(size_t)o.row * (size_t)a->next.ld + LS_MMA_AT(o.out)] =
-            cuda_bf16(__fmul_rn(v, e.weight));
+            cuda_bf16(__fmul_rn(v, mma_weight_of(e.weight, a->next.dtype)));
     const float square = mma_square(v, 2, 4);
     if ((threadIdx.x & 30) == 0 && o.row < a->n_rows)
         a->next.squares[(size_t)o.row * (size_t)a->next.n_squares + tile] = square;
@@ -496,10 +497,26 @@ MMA_FN bool mma_adds(const mma_narrow_args *a, const mma_at *at, int warp) {
     const int last = mma_first_adder(a, s.end - 1, s.rows) + s.rows;
     return ((warp - first) & (MMA_WARPS - 1)) < last - first;
 }
-/* This warp's part of it. */
+/* Whether it is the block's last. */
+MMA_FN bool mma_is_last(const mma_narrow_args *a, const mma_at *at) {
+    return mma_kind(a, at) && at->tile + a->teams[1] >= at->end;
+}
+/* Of what this warp adds up first of an item. */
+MMA_FN mma_early mma_early_first(const mma_narrow_args *a, const mma_at *at, int warp, int lane) {
+    const mma_share share = mma_share_of(a, at);
+#pragma unroll 1
+    for (int tile = at->tile; tile < share.end; tile++) {
+        const int rows = (warp - mma_first_adder(a, tile, share.rows)) & (MMA_WARPS - 1);
+        if (rows < share.rows)
+            return mma_early_of(a,
+                                mma_out_of(a, tile, rows >> 2, mma_element_of(rows * 32 + lane)));
+    }
+    return mma_early{0.0f, 0};
+}
+/* This warp's part of it. asked: `early` is there, of what comes first. */
 template <int NT>
 MMA_FN void mma_add(const mma_narrow_args &a, const mma_at &at, mma_shared<NT> *mem, int item,
-                    int warp, int lane) {
+                    int warp, int lane, mma_early early, bool asked) {
     const int kind = mma_kind(&a, &at), slots = a.slots[kind];
     const mma_share share = mma_share_of(&a, &at);
 #pragma unroll 1
@@ -510,9 +527,9 @@ MMA_FN void mma_add(const mma_narrow_args &a, const mma_at &at, mma_shared<NT> *
         const int i = rows * 32 + lane, group = i >> 7;
         const mma_element e = mma_element_of(i);
         const mma_out out = mma_out_of(&a, tile, group, e);
-        mma_early early = {0.0f, 0.0f};
-        if (kind)
+        if (kind && !asked)
             early = mma_early_of(&a, out);
+        asked = false;
         mma_bar_wait(mma_smem(&mem->full[item & 1]), (uint32_t)item >> 1 & 1);
         const float *from = &mem->meet[item & 1][(tile - at.tile) * slots][group][e.at];
         float sum = 0.0f;
@@ -557,7 +574,9 @@ MMA_FN void mma_walk(const mma_narrow_args &a, mma_ring *ring, uint32_t memory, 
     const uint32_t sums = mma_rows_at<F, NT>(&a, memory, MMA_WARPS) + MMA_ZEROS_BYTES(F, NT) +
                           (uint32_t)(warp * NT * MMA_SUMS_BYTES(F) + lane * 16);
     enum { PARK = MMA_X_HELD(F, NT) }; /* registers are for x: where it is lies in shared memory */
+    enum { ASKS = F == LS_BF16 || NT == 1 }; /* there are registers for `early` */
     uint4 x[16];
+    mma_early early = {0.0f, 0}; /* of the last item: no other products hide how long that takes */
     int have = -1, steps = 0;
     bool adds = false;  /* something of the item before */
     bool turned = true; /* what a warp has to do may be another thing than before (mma_next_item) */
@@ -580,6 +599,8 @@ MMA_FN void mma_walk(const mma_narrow_args &a, mma_ring *ring, uint32_t memory, 
                     for (int r = warp; r < a.n_rows; r += MMA_WARPS)
                         mma_row_root(&a.norm, r, &mem->root[r], lane);
             }
+            if (ASKS && mma_is_last(&a, &at))
+                early = mma_early_first(&a, &at, warp, lane);
             float c[NT][4];
 #pragma unroll
             for (int i = 0; i < NT; i++)
@@ -600,7 +621,7 @@ MMA_FN void mma_walk(const mma_narrow_args &a, mma_ring *ring, uint32_t memory, 
         if (adds) {
             if (PARK)
                 before = mem->at[warp][(item - 1) & 1];
-            mma_add<NT>(a, before, mem, item - 1, warp, lane);
+            mma_add<NT>(a, before, mem, item - 1, warp, lane, early, ASKS && !is);
         }
         if (!is)
             break;
