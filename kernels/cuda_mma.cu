@@ -142,7 +142,7 @@ static int mma_list_make(const ls_linear_args *a, int32_t n, mma_list *m) {
 /* Whether many rows are better off in the wide kernel: nanoseconds of a multiprocessor that reads
  * 23 bytes or does 3000 operations in each, as an H200's do. */
 static int mma_is_wide(const mma_list *m, int32_t n_rows, const ls_mma_device *dev) {
-    const int32_t at_once = ls_mma_narrow_rows(dev, n_rows);
+    const int32_t at_once = ls_mma_narrow_rows(dev, m->format, n_rows);
     if (m->format != LS_BF16 || !ls_mma_wide_fits(dev) || n_rows <= LS_MMA_FEW)
         return 0;
     const double read = (double)mma_ceil(n_rows, at_once) * m->tiles * MMA_TILE * 2.0 / 23.0;
@@ -162,7 +162,7 @@ static cudaError_t narrow(mma_list *m, const ls_linear_args *a, const void *x16,
                           cudaStream_t stream) {
     const int32_t n_rows = a->n_rows, n_in = a->w.n_in;
     for (int32_t row = 0, at_once; row < n_rows; row += at_once) {
-        at_once = ls_mma_narrow_rows(dev, n_rows - row);
+        at_once = ls_mma_narrow_rows(dev, m->format, n_rows - row);
         for (int32_t i = 0; i < m->n; i++) {
             const size_t at = (size_t)row * (size_t)a[i].w.n_out;
             m->y[i] = a[i].y + at;

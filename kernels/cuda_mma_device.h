@@ -45,9 +45,9 @@ typedef struct mma_list {
     ls_dtype format; /* of all their weights */
 } mma_list;
 
-/* The narrow kernel: how many of n_rows rows one launch takes, and that launch (norm->squares and
- * next->w NULL, gates->gate 0: none). */
-int32_t ls_mma_narrow_rows(const ls_mma_device *dev, int32_t n_rows);
+/* The narrow kernel: how many of n_rows rows one launch takes where weights are of format t, and that
+ * launch (norm->squares and next->w NULL, gates->gate 0: none). */
+int32_t ls_mma_narrow_rows(const ls_mma_device *dev, ls_dtype t, int32_t n_rows);
 cudaError_t ls_mma_narrow(const mma_list *m, const void *x16, int32_t n_in, int32_t n_rows,
                           const ls_mma_norm *norm, const ls_mma_next *next,
                           const ls_mma_gates *gates, const ls_mma_device *dev, cudaStream_t stream);
@@ -215,12 +215,17 @@ MMA_FN float mma_half(uint32_t v) {
 
 /* ---- norms ----------------------------------------------------------------------------------- */
 
-/* Weight k of a norm. */
-MMA_FN float mma_weight(const void *w, ls_dtype dtype, int k) {
+/* Weight k of a norm; in two steps its bits, which nothing waits for, and what they are. */
+MMA_FN uint32_t mma_weight_bits(const void *w, ls_dtype dtype, int k) {
+    return dtype == LS_F32 ? ((const uint32_t *)w)[k] : ((const uint16_t *)w)[k];
+}
+MMA_FN float mma_weight_of(uint32_t bits, ls_dtype dtype) {
     if (dtype == LS_F32)
-        return ((const float *)w)[k];
-    const uint16_t h = ((const uint16_t *)w)[k];
-    return dtype == LS_BF16 ? ls_f32_of_bf16(h) : mma_half(h);
+        return __uint_as_float(bits);
+    return dtype == LS_BF16 ? ls_f32_of_bf16((uint16_t)bits) : mma_half(bits);
+}
+MMA_FN float mma_weight(const void *w, ls_dtype dtype, int k) {
+    return mma_weight_of(mma_weight_bits(w, dtype, k), dtype);
 }
 /* The sum of the squares of 16 elements of a row, in all their lanes, all lanes of the warp: element
  * i is added to i xor 8, then 1, 2, 4. Lanes xor `eight` hold elements xor 8, xor `one`, 2 `one`,
@@ -237,9 +242,15 @@ MMA_FN void mma_row_root(const ls_mma_norm *a, int r, float *root, int lane) {
     const int n = (a->dim + 15) / 16;
     const float *from = a->squares + (size_t)r * (size_t)n;
     float sum = 0.0f;
-#pragma unroll 8
-    for (int i = lane; i < n; i += 32)
-        sum = __fadd_rn(sum, __ldcg(from + i));
+    for (int i = lane; i < n; i += 32 * 8) { /* eight on their way at once; past the last +0 */
+        float v[8];
+#pragma unroll
+        for (int j = 0; j < 8; j++)
+            v[j] = i + j * 32 < n ? __ldcg(from + i + j * 32) : 0.0f;
+#pragma unroll
+        for (int j = 0; j < 8; j++)
+            sum = __fadd_rn(sum, v[j]);
+    }
 #pragma unroll
     for (int o = 16; o > 0; o >>= 1)
         sum = __fadd_rn(sum, __shfl_xor_sync(0xffffffffu, sum, o));

@@ -22,12 +22,12 @@ LS_SHARED_FN const uint8_t *source_block(const mma_source *s, int i, ls_dtype t)
 /* Word i of the 16 bytes number `chunk` of a group. */
 LS_SHARED_FN uint32_t q8_0_word(const mma_source *s, int chunk, int i) {
     uint32_t v = 0;
-    if (chunk < MMA_Q8_0_D / 16) { /* four k of an output: bytes 0, 2, 1, 3 */
+    if (chunk < MMA_Q8_0_D / 16) { /* four k of an output, plus 128: bytes 0, 2, 1, 3 */
         const uint8_t *b = source_block(s, (chunk >> 2) + (i & 1) * 8, LS_Q8_0);
         for (int k = 0; b && k < 4; k++)
             v |= (uint32_t)b[LS_Q8_0_Q + (i >> 1) * 16 + (chunk & 3) * 4 + k]
                  << ((k & 1) * 16 + (k >> 1) * 8);
-        return v;
+        return v ^ 0x80808080u;
     }
     for (int high = 0; high < 2; high++) {
         const uint8_t *b = source_block(s, (chunk - MMA_Q8_0_D / 16) * 4 + i + high * 8, LS_Q8_0);
@@ -49,9 +49,9 @@ LS_SHARED_FN uint32_t q4_k_word(const mma_source *s, int chunk, int i) {
             v |= (two >> (part & 1) * 4 & 15) << ((e & 1) * 16 + (e >> 1) * 4);
         }
     } else if (chunk < MMA_Q4_K_M / 16) { /* scales of four parts */
-        const uint8_t *b = source_block(s, chunk - MMA_Q4_K_S / 16 + (i >> 1) * 8, LS_Q4_K);
+        const uint8_t *b = source_block(s, chunk - MMA_Q4_K_S / 16 + (i & 1) * 8, LS_Q4_K);
         for (int p = 0; b && p < 4; p++)
-            v |= (uint32_t)ls_q4_k_six(b, (i & 1) * 4 + p).scale << p * 8;
+            v |= (uint32_t)ls_q4_k_six(b, (i >> 1) * 4 + p).scale << p * 8;
     } else if (chunk < MMA_Q4_K_D / 16) { /* minima of two parts and two outputs */
         const int lane = (chunk - MMA_Q4_K_M / 16) * 4 + i;
         for (int e = 0; e < 4; e++) {
