@@ -156,13 +156,17 @@ typedef struct ls_attn_args {
     const int32_t *length; /* [R] keys of the row, its own included */
     int32_t window;        /* a row attends to the last min(length, window) of them; 0: to all */
     ls_chunk_rule rule;
-    int32_t max_chunks; /* scratch bound: at least the chunks of what any row attends to */
-    float *part;        /* [R, H, max_chunks, 2 + E]: m, l, acc */
-    float *out;         /* [R, H, E] */
-    float scale;        /* 1 / sqrt(E), or a family's own, rounded once on the host */
+    /* scratch bound: at least the chunks of what any row attends to. Who knows that no row has more than
+     * LS_CHUNKS_FEW says so: a backend may then take fewer launches */
+    int32_t max_chunks;
+    float *part; /* [R, H, max_chunks, 2 + E]: m, l, acc */
+    float *out;  /* [R, H, E] */
+    float scale; /* 1 / sqrt(E), or a family's own, rounded once on the host */
     int32_t n_rows, n_heads, n_kv, head_dim;
     int32_t only; /* for measuring: 0 both launches, 1 the chunks alone, 2 the merge alone */
 } ls_attn_args;
+
+#define LS_CHUNKS_FEW 8
 
 /* How a backend would launch the chunks of an attention, for studies of occupancy. */
 typedef struct ls_launch {

@@ -5,8 +5,8 @@
  * item key warp w takes the 16-key tiles w, w + 4, ... of the chunk, with its own ring of copies
  * and its own running maximum, sum and values; the C warps that share a ring differ in their
  * columns alone. At the end the 4 states of a column meet in shared memory, in warp order.
- * Few rows    rope and the store (cuda_mma_attn_place.h), and the merge (cuda_mma_attn_merge.h), are
- *             in the same launch.
+ * Few rows    rope and the store (cuda_mma_attn_place.h), and with few chunks the merge
+ *             (cuda_mma_attn_merge.h), are in the same launch.
  * Early       before the launch ahead has ended nothing is written, and only tables and keys of older
  *             passes are read (cuda.h, cuda_wait_first). */
 #include "cuda.h"
@@ -122,6 +122,11 @@ DEV void share_queries(block_mem<EP, C> *mem, const queries<EP> &y, int column_w
     }
 }
 
+DEV float4 scaled_add(float f, float4 x, float4 acc) {
+    return make_float4(__fmaf_rn(f, x.x, acc.x), __fmaf_rn(f, x.y, acc.y), __fmaf_rn(f, x.z, acc.z),
+                       __fmaf_rn(f, x.w, acc.w));
+}
+
 /* Joins the states of the four key warps; stores a column as the chunk's part, or as the result
  * where there is no other chunk to merge. A lane finds the weights of column `lane`, then a warp
  * takes a column, four elements a lane. */
@@ -170,7 +175,14 @@ DEV void join_warps(const ls_attn_args &a, const geometry &geo, const block_mem<
             acc.x = __fadd_rn(acc.x, 0.0f), acc.y = __fadd_rn(acc.y, 0.0f);
             acc.z = __fadd_rn(acc.z, 0.0f), acc.w = __fadd_rn(acc.w, 0.0f);
             if (wholes >> c & 1u) {
-                put_result(a, x16, row, head, e, acc, lc, 0.0f);
+                float4 y = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+                if (lc != 0.0f)
+                    y = make_float4(__fdiv_rn(acc.x, lc), __fdiv_rn(acc.y, lc),
+                                    __fdiv_rn(acc.z, lc), __fdiv_rn(acc.w, lc));
+                *(float4 *)(a.out + row_head * (size_t)a.head_dim + e) = y;
+                if (x16)
+                    *(uint2 *)(x16 + rounded_at(a, row, head, e)) =
+                        make_uint2(pair_of(y.x, y.y), pair_of(y.z, y.w));
             } else if (is_near) {
                 const uint32_t there =
                     near_part<EP>(mem->part[0], near, row_of(geo, c) * n_heads + head_of(geo, c));
@@ -244,7 +256,7 @@ static __global__ void __launch_bounds__(KEY_WARPS *C * 32, EP > 128 || C == 4 ?
     /* without work; but the grid ends no sooner than what is ahead of it */
     if (blockIdx.z > 0 && (int)blockIdx.z >= rows.n_items)
         return;
-    const bool is_near = behind.near && rows.plain && rows.n_items <= CLUSTER && rows.n_items > 0 &&
+    const bool is_near = behind.done && rows.plain && rows.n_items <= CLUSTER && rows.n_items > 0 &&
                          __any_sync(FULL, lane < n && rows.count != 1);
     if (is_near)
         cluster_arrive();
@@ -403,6 +415,7 @@ typedef struct plan {
     const instance *of;
     geometry geo;
     int32_t shared_bytes, resident; /* of a block; blocks a multiprocessor holds */
+    bool near;                      /* clusters of blocks, which merge */
     dim3 grid;
 } plan;
 
@@ -424,14 +437,11 @@ static const instance *choose(const ls_attn_args *a) {
     return best;
 }
 
-/* The longest ring that leaves room for two blocks a multiprocessor where registers do, else for
- * one. */
-static bool choose_stages(const ls_mma_attn_device *dev, plan *p) {
+/* The longest ring, up to `longest` tiles, that leaves room for two blocks a multiprocessor where
+ * registers do, else for one. */
+static bool choose_stages(const ls_mma_attn_device *dev, int32_t longest, plan *p) {
     const int32_t warps = KEY_WARPS * p->of->column_warps;
     const int32_t most = WARPS_FOR_REGISTERS / warps > 1 ? 2 : 1;
-    /* of one column warp blocks fit beside those of the linear ahead, which leaves them room: what is
-     * done before it ends takes as long as what is done behind */
-    const int32_t longest = p->of->column_warps == 1 ? 2 : STAGES;
     for (int32_t blocks = most; blocks >= 1; blocks--) {
         for (int32_t stages = longest; stages >= (blocks == 2 ? 2 : 1); stages--) {
             const int32_t ring = stages * p->of->tile_bytes;
@@ -448,10 +458,19 @@ static bool choose_stages(const ls_mma_attn_device *dev, plan *p) {
     return false;
 }
 
+/* Rows and chunks so few that one launch does it all. */
+static bool fits_near(const ls_attn_args *a, const ls_mma_attn_device *dev) {
+    return dev->overlap && a->only == 0 && a->n_rows <= LS_MMA_FEW && a->max_chunks <= CLUSTER &&
+           a->n_rows * a->n_heads <= LS_MMA_ATTN_GROUPS;
+}
+
 static bool make_plan(const ls_attn_args *a, const ls_mma_attn_device *dev, plan *p) {
     const int32_t group = a->n_heads / a->n_kv;
     p->of = choose(a);
-    if (!p->of || !choose_stages(dev, p))
+    /* near, blocks of one column warp fit beside those of the linear ahead, which leaves them room: what
+     * is done before it ends takes as long as what is done behind */
+    p->near = fits_near(a, dev);
+    if (!p->of || !choose_stages(dev, p->near && p->of->column_warps == 1 ? 2 : STAGES, p))
         return false;
     const int32_t columns = p->of->column_warps * COLUMNS;
     p->geo.heads = group < columns ? group : columns;
@@ -464,9 +483,7 @@ static bool make_plan(const ls_attn_args *a, const ls_mma_attn_device *dev, plan
     const int64_t items = (int64_t)a->max_chunks * rows;
     const int64_t room = (int64_t)dev->waves * dev->units * p->resident / (x * y);
     int64_t z = items < room ? items : room;
-    z = z < 1 ? 1 : z > 65528 ? 65528 : z;
-    if (dev->overlap && a->n_rows <= LS_MMA_FEW)
-        z = (z + CLUSTER - 1) / CLUSTER * CLUSTER;
+    z = p->near ? CLUSTER : z < 1 ? 1 : z > 65535 ? 65535 : z;
     p->grid = dim3((unsigned)x, (unsigned)y, (unsigned)z);
     return true;
 }
@@ -507,7 +524,7 @@ cudaError_t ls_mma_attn_prepare(ls_mma_attn_device *dev) {
     for (size_t i = 0; i < N_INSTANCES; i++) {
         plan p = {};
         p.of = &instances[i];
-        if (!choose_stages(dev, &p))
+        if (!choose_stages(dev, STAGES, &p))
             return cudaErrorNotSupported;
         e = cuda_split((const void *)instances[i].kernel, p.shared_bytes);
         if (e != cudaSuccess)
@@ -532,16 +549,10 @@ bool ls_mma_attn_places(const ls_attn_args *a, const ls_rope_args *rope,
            fours % 16 == 0;
 }
 
-/* Rows so few that the blocks of the chunks merge, and groups of blocks that have a counter. */
-static bool merges_within(const ls_attn_args *a, const plan *p, const ls_mma_attn_with *with) {
-    return with->done && a->only == 0 && a->n_rows <= LS_MMA_FEW &&
-           p->grid.x * p->grid.y <= LS_MMA_ATTN_GROUPS;
-}
-
 cudaError_t ls_mma_attn(const ls_attn_args *a, const ls_mma_attn_with *with,
                         const ls_mma_attn_device *dev, cudaStream_t stream) {
     cudaLaunchAttribute attr[2];
-    merging behind = {with->x16, NULL, 0, with->fault, with->claim};
+    merging behind = {with->x16, NULL, with->fault, with->claim};
     if (a->n_rows <= 0)
         return cudaSuccess;
     if (a->only != 2 && a->max_chunks > 0) {
@@ -560,13 +571,11 @@ cudaError_t ls_mma_attn(const ls_attn_args *a, const ls_mma_attn_with *with,
                      (uint16_t *)with->store->v_pool,
                      with->rope->n_pos,
                      with->store->n_slots};
-        if (merges_within(a, &p, with))
-            behind.done = with->done;
-        behind.near = behind.done && p.grid.z % CLUSTER == 0 && dev->overlap;
+        behind.done = p.near ? with->done : NULL;
         cudaLaunchConfig_t c =
             cuda_launch_of(p.grid, (unsigned)(KEY_WARPS * p.of->column_warps * 32),
                            (size_t)p.shared_bytes, stream, dev->overlap, attr);
-        if (behind.near) {
+        if (p.near) {
             attr[1].id = cudaLaunchAttributeClusterDimension;
             attr[1].val.clusterDim.x = attr[1].val.clusterDim.y = 1;
             attr[1].val.clusterDim.z = CLUSTER;
@@ -578,9 +587,9 @@ cudaError_t ls_mma_attn(const ls_attn_args *a, const ls_mma_attn_with *with,
     }
     if (a->only == 1)
         return cudaSuccess;
-    const unsigned warps = 4, results = (unsigned)a->n_rows * (unsigned)a->n_heads;
-    const cudaLaunchConfig_t c = cuda_launch_of(dim3((results + warps - 1) / warps), warps * 32, 0,
-                                                stream, dev->overlap, attr);
+    const cudaLaunchConfig_t c =
+        cuda_launch_of(dim3((unsigned)a->n_rows * (unsigned)a->n_heads),
+                       (unsigned)pieces(a->head_dim, 32) * 32, 0, stream, dev->overlap, attr);
     return cudaLaunchKernelEx(&c, merge_kernel, *a, behind);
 }
 

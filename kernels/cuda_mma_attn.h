@@ -45,18 +45,18 @@ cudaError_t ls_mma_attn_prepare(ls_mma_attn_device *dev);
  * of 16 up to LS_HEAD_DIM_MAX. Looks at shapes only, so that a model's rows are all computed alike. */
 bool ls_mma_attn_fits(const ls_attn_args *a);
 
-/* What comes with the rows. */
+/* What comes with the rows.
+ * rope, store  what of place is still to be done; NULL: they have been placed
+ * x16          NULL, or where the rows [R, H E] go once more, rounded, as cuda_mma.h's linears read them
+ * done         LS_MMA_ATTN_GROUPS zeros, which stay zeros
+ * fault, claim of cuda.h: a row of more chunks than a->max_chunks comes out as NaN and is reported */
 typedef struct ls_mma_attn_with {
-    const ls_rope_args
-        *rope; /* NULL: they have been placed; or what of place is still to be done */
+    const ls_rope_args *rope;
     const ls_kv_store_args *store;
-    uint16_t *x16; /* NULL, or where the rows [R, H E] go once more, rounded, as cuda_mma.h's
-                                 linears read them */
-    int32_t *done; /* LS_MMA_ATTN_GROUPS zeros, which stay zeros: with them few rows take one
-                                 launch. NULL: the merge is always a launch of its own */
-    struct cuda_fault
-        *fault;     /* cuda.h: a row of more chunks than a->max_chunks comes out as NaN and */
-    int32_t *claim; /* is reported */
+    uint16_t *x16;
+    int32_t *done;
+    struct cuda_fault *fault;
+    int32_t *claim;
 } ls_mma_attn_with;
 #define LS_MMA_ATTN_GROUPS 4096
 

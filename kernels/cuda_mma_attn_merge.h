@@ -1,133 +1,116 @@
-/* cuda_mma_attn_merge.h - the parts of a row's chunks into its result, for cuda_mma_attn.cu. A warp
- * takes a (row, head), four elements a lane; the order is that of MMA_ATTN.md, whoever merges:
- * Behind    a launch of its own, a warp a (row, head), or
- * Within    of few rows the blocks of the chunks: of those that share rows and heads, the one that
- *           is done last. A counter for each such group of blocks tells which; it is zero again
- *           when the launch ends.
- * Near      of few rows and at most CLUSTER chunks (9.0 and later): the blocks of a cluster, which put
- *           their parts into each other's shared memory. */
+/* cuda_mma_attn_merge.h - the parts of a row's chunks into its result, for cuda_mma_attn.cu. The order is
+ * that of MMA_ATTN.md, whoever merges:
+ * Behind    a launch of its own, a block a (row, head), or
+ * Near      of few rows and at most CLUSTER chunks (9.0 and later) the blocks of the chunks, which are a
+ *           cluster and put their parts into each other's shared memory. Rows that do not share their
+ *           chunks go through memory there too, and are merged
+ * Within    by the one of their blocks that is done last. A counter for each group of blocks that shares
+ *           rows and heads tells which; it is zero again when the launch ends. */
 #ifndef LS_CUDA_MMA_ATTN_MERGE_H
 #define LS_CUDA_MMA_ATTN_MERGE_H
 
 #include "cuda.h"
 #include "cuda_mma_attn_tile.h"
 
-#define MERGE_AHEAD 8 /* parts of which a lane reads its elements at once */
-#define CLUSTER 8
+#define MERGE_AHEAD 16 /* parts of which a lane reads its element at once */
+#define CLUSTER LS_CHUNKS_FEW
 #define PART_PITCH(EP) ((EP) + 4) /* floats of a part in shared memory: acc, then m, l */
 
 /* Where results go besides a.out, and what is told of a row that has lost chunks. */
 typedef struct merging {
     uint16_t *x16; /* NULL, or the results rounded: [R, H E rounded up to 32] */
-    int32_t
-        *done;    /* NULL: a launch behind merges; or a counter for each (x, y) of the grid, zero */
-    int32_t near; /* with `done`: blocks along z are clusters of CLUSTER */
+    int32_t *done; /* NULL: a launch behind merges. Else blocks along z are clusters of CLUSTER, and
+                       this is a counter for each (x, y) of the grid, zero */
     cuda_fault *fault;
     int32_t *claim;
 } merging;
 
-/* Four elements from e on of a result: acc / l, or what there is without a key. In x16, too, four from
- * a multiple of four lie together. */
-DEV void put_result(const ls_attn_args &a, uint16_t *x16, int row, int head, int e, float4 acc,
-                    float l, float none) {
-    const int dim = a.n_heads * a.head_dim, k = head * a.head_dim + e;
-    float4 y = make_float4(none, none, none, none);
-    if (l != 0.0f)
-        y = make_float4(__fdiv_rn(acc.x, l), __fdiv_rn(acc.y, l), __fdiv_rn(acc.z, l),
-                        __fdiv_rn(acc.w, l));
-    *(float4 *)(a.out + (size_t)row * (size_t)dim + k) = y;
+/* Where element e of a head lies in a row of x16; four from a multiple of four lie together. */
+DEV size_t rounded_at(const ls_attn_args &a, int row, int head, int e) {
+    const int dim = a.n_heads * a.head_dim;
+    return (size_t)row * (size_t)((dim + 31) / 32 * 32) + (size_t)LS_MMA_AT(head * a.head_dim + e);
+}
+/* What there is without a key; a row that has lost chunks is a NaN. */
+DEV float none_of(bool lost) {
+    return lost ? __int_as_float(0x7fc00000) : 0.0f;
+}
+/* An element of a result. */
+DEV void put_result(const ls_attn_args &a, uint16_t *x16, int row, int head, int e, float y) {
+    a.out[((size_t)row * (size_t)a.n_heads + (size_t)head) * (size_t)a.head_dim + (size_t)e] = y;
     if (x16)
-        *(uint2 *)(x16 + (size_t)row * (size_t)((dim + 31) / 32 * 32) + LS_MMA_AT(k)) =
-            make_uint2(pair_of(y.x, y.y), pair_of(y.z, y.w));
+        x16[rounded_at(a, row, head, e)] = cuda_bf16(y);
+}
+/* Parts are missing: by one lane. */
+DEV void report_lost(const ls_attn_args &a, const merging &m, int row, int32_t chunks) {
+    cuda_report_chunks(m.fault, m.claim, row, __ldcg(a.length + row), chunks, a.max_chunks);
 }
 
-DEV float4 scaled_add(float f, float4 x, float4 acc) {
-    return make_float4(__fmaf_rn(f, x.x, acc.x), __fmaf_rn(f, x.y, acc.y), __fmaf_rn(f, x.z, acc.z),
-                       __fmaf_rn(f, x.w, acc.w));
-}
-/* Elements e..e + 3 of a part; its m and l are the two before its elements. */
-DEV float4 part_of(const float *part, int e) {
-    const float2 low = __ldcg((const float2 *)(part + 2 + e));
-    const float2 high = __ldcg((const float2 *)(part + 4 + e));
-    return make_float4(low.x, low.y, high.x, high.y);
-}
-
-/* One (row, head) of n chunks, by a warp. Of 1 chunk it has been written; without any it is zeros. */
-DEV void merge_one(const ls_attn_args &a, const merging &m, int row, int head, int32_t n) {
-    const int lane = (int)(threadIdx.x & 31u);
+/* 32 elements of a (row, head) of n chunks by a warp, e the lane's, in memory. Of 1 chunk the result has
+ * been written; without any it is zeros. */
+DEV void merge_32(const ls_attn_args &a, const merging &m, int row, int head, int32_t n, int e) {
+    const int lane = (int)(threadIdx.x & 31u), at = min(e, a.head_dim - 1);
     const size_t step = 2 + (size_t)a.head_dim;
     const float *part =
         a.part + ((size_t)row * (size_t)a.n_heads + (size_t)head) * (size_t)a.max_chunks * step;
-    const bool lost = n > a.max_chunks || n > LS_CHUNKS_MAX; /* parts are missing */
+    const bool lost = n > a.max_chunks || n > LS_CHUNKS_MAX;
+    if (lost && e == 0)
+        report_lost(a, m, row, n);
     if (n == 1 && !lost)
         return;
-    if (lost) {
-        if (lane == 0)
-            cuda_report_chunks(m.fault, m.claim, row, __ldcg(a.length + row), n, a.max_chunks);
-        n = 0;
-    }
+    n = lost ? 0 : n;
+    /* only parts that were written: any other is far away, in no cache */
+    float next[MERGE_AHEAD];
+#pragma unroll
+    for (int i = 0; i < MERGE_AHEAD; i++)
+        next[i] = i < n ? __ldcg(part + (size_t)i * step + 2 + (size_t)at) : 0.0f;
     float2 own = make_float2(-INFINITY, 0.0f); /* m and l of chunk `lane` of 32 */
     if (lane < n)
         own = __ldcg((const float2 *)(part + (size_t)lane * step));
-    float top = -INFINITY;
-    for (int e0 = 0; e0 < a.head_dim; e0 += 128) {
-        const int e = min(e0 + lane * 4, a.head_dim - 4);
-        float4 next[MERGE_AHEAD], acc = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    float top = own.x, l = 0.0f, acc = 0.0f, w = 0.0f;
+    for (int c = lane + 32; c < n; c += 32)
+        top = fmaxf(top, __ldcg(part + (size_t)c * step));
 #pragma unroll
-        for (int i = 0; i < MERGE_AHEAD; i++) /* only parts that were written */
-            next[i] = i < n ? part_of(part + (size_t)i * step, e) : acc;
-        if (e0 == 0) {
-            top = own.x;
-            for (int c = lane + 32; c < n; c += 32)
-                top = fmaxf(top, __ldcg(part + (size_t)c * step));
-#pragma unroll
-            for (int o = 16; o > 0; o >>= 1)
-                top = fmaxf(top, __shfl_xor_sync(FULL, top, o));
+    for (int o = 16; o > 0; o >>= 1)
+        top = fmaxf(top, __shfl_xor_sync(FULL, top, o));
+    const float z = top == -INFINITY ? 0.0f : top;
+    for (int c0 = 0; c0 < n; c0 += MERGE_AHEAD) {
+        if (c0 % 32 == 0 && c0 + lane < n) {
+            if (c0 > 0)
+                own = __ldcg((const float2 *)(part + (size_t)(c0 + lane) * step));
+            w = exp2_of(__fsub_rn(own.x, z));
+            l = __fmaf_rn(w, own.y, l);
         }
-        const float z = top == -INFINITY ? 0.0f : top;
-        float l = 0.0f, w = 0.0f;
-        for (int c0 = 0; c0 < n; c0 += MERGE_AHEAD) {
-            if (c0 % 32 == 0 && c0 + lane < n) {
-                if (c0 > 0 || e0 > 0)
-                    own = __ldcg((const float2 *)(part + (size_t)(c0 + lane) * step));
-                w = exp2_of(__fsub_rn(own.x, z));
-                l = __fmaf_rn(w, own.y, l);
-            }
-            float4 now[MERGE_AHEAD];
+        float now[MERGE_AHEAD];
 #pragma unroll
-            for (int i = 0; i < MERGE_AHEAD; i++) {
-                const int c = c0 + MERGE_AHEAD + i;
-                now[i] = next[i];
-                if (c < n)
-                    next[i] = part_of(part + (size_t)c * step, e);
-            }
-#pragma unroll
-            for (int i = 0; i < MERGE_AHEAD; i++) {
-                const float wi = __shfl_sync(FULL, w, c0 % 32 + i);
-                acc = c0 + i < n ? scaled_add(wi, now[i], acc) : acc;
-            }
+        for (int i = 0; i < MERGE_AHEAD; i++) {
+            const int c = c0 + MERGE_AHEAD + i;
+            now[i] = next[i];
+            next[i] = c < n ? __ldcg(part + (size_t)c * step + 2 + (size_t)at) : 0.0f;
         }
 #pragma unroll
-        for (int o = 16; o > 0; o >>= 1)
-            l = __fadd_rn(l, __shfl_xor_sync(FULL, l, o));
-        if (e == e0 + lane * 4)
-            put_result(a, m.x16, row, head, e, acc, l, lost ? __int_as_float(0x7fc00000) : 0.0f);
+        for (int i = 0; i < MERGE_AHEAD; i++) {
+            const float wi = __shfl_sync(FULL, w, c0 % 32 + i);
+            acc = c0 + i < n ? __fmaf_rn(wi, now[i], acc) : acc;
+        }
     }
+#pragma unroll
+    for (int o = 16; o > 0; o >>= 1)
+        l = __fadd_rn(l, __shfl_xor_sync(FULL, l, o));
+    if (e < a.head_dim)
+        put_result(a, m.x16, row, head, e, l == 0.0f ? none_of(lost) : __fdiv_rn(acc, l));
 }
 
-/* Grid: a warp a (row, head). */
+/* Grid: a block a (row, head), a lane an element. */
 static __global__ void merge_kernel(const __grid_constant__ ls_attn_args a,
                                     const __grid_constant__ merging m) {
-    const int i = (int)(blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5));
-    const int row = i / a.n_heads;
+    const int row = (int)blockIdx.x / a.n_heads, head = (int)blockIdx.x % a.n_heads;
     cuda_let_behind();
-    int32_t n = 0;
-    if (row < a.n_rows)
-        n = chunk_count(a.rule, __ldcg(a.length + row));
+    const int32_t n = chunk_count(a.rule, __ldcg(a.length + row));
     cuda_wait();
-    if (row < a.n_rows)
-        merge_one(a, m, row, i % a.n_heads, n);
+    merge_32(a, m, row, head, n, (int)threadIdx.x);
 }
+
+/* ---- within ---------------------------------------------------------------------------------- */
 
 /* Counts one up, having published what the block wrote, and sees what the others published. */
 DEV int32_t count_up(int32_t *at) {
@@ -137,11 +120,14 @@ DEV int32_t count_up(int32_t *at) {
 }
 
 /* The block has made its items: the last of `blocks` that share its rows and heads merges them.
- * count: of lane's row; of rows row0..row0 + n - 1 the heads head0..head0 + n_heads - 1. */
-DEV void merge_within(const ls_attn_args &a, const merging &m, int32_t count, int row0, int n,
-                      int head0, int n_heads, int blocks) {
+ * count: of lane's row; of rows row0..row0 + n - 1 the heads head0..head0 + n_heads - 1. A function of
+ * its own, for the registers of the rest. */
+static __device__ __noinline__ void merge_within(const ls_attn_args &a, const merging &m,
+                                                 int32_t count, int row0, int n, int head0,
+                                                 int n_heads, int blocks) {
     __shared__ int32_t is_last;
-    if (!__any_sync(FULL, (int)(threadIdx.x & 31u) < n && count != 1))
+    const int lane = (int)(threadIdx.x & 31u), pieces = (a.head_dim + 31) / 32;
+    if (!__any_sync(FULL, lane < n && count != 1))
         return; /* the chunks wrote all results */
     __syncthreads();
     if (blocks > 1) {
@@ -155,9 +141,9 @@ DEV void merge_within(const ls_attn_args &a, const merging &m, int32_t count, in
         if (!is_last)
             return;
     }
-    for (int i = (int)(threadIdx.x >> 5); i < n * n_heads; i += (int)(blockDim.x >> 5)) {
-        const int r = i / n_heads;
-        merge_one(a, m, row0 + r, head0 + i % n_heads, __shfl_sync(FULL, count, r));
+    for (int i = (int)(threadIdx.x >> 5); i < n * n_heads * pieces; i += (int)(blockDim.x >> 5)) {
+        const int r = i / pieces / n_heads, h = i / pieces % n_heads;
+        merge_32(a, m, row0 + r, head0 + h, __shfl_sync(FULL, count, r), i % pieces * 32 + lane);
     }
 }
 
@@ -203,7 +189,7 @@ DEV void cluster_arrive(void) {
 DEV void cluster_wait(void) {
     asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
-#else /* no clusters: merging.near is not set */
+#else /* no clusters: merging.done is NULL */
 DEV uint32_t shared_of(uint32_t at, int rank) {
     return rank ? 0 : at;
 }
@@ -226,7 +212,6 @@ DEV void merge_near(const ls_attn_args &a, const merging &m, const float *part,
                     int n_heads) {
     constexpr int PIECES = (EP + 31) / 32;
     const int lane = (int)(threadIdx.x & 31u), warps = (int)(blockDim.x >> 5);
-    const int dim = a.n_heads * a.head_dim;
     for (int i = (int)(threadIdx.x >> 5); i < near.most * PIECES; i += warps) {
         const int j = i / PIECES, e = i % PIECES * 32 + lane, t = (int)blockIdx.z + j * near.blocks;
         if (t >= n * n_heads)
@@ -236,8 +221,8 @@ DEV void merge_near(const ls_attn_args &a, const merging &m, const float *part,
         const bool lost = chunks > a.max_chunks;
         if (chunks == 1 && !lost)
             continue;
-        if (lost && i % PIECES == 0 && lane == 0)
-            cuda_report_chunks(m.fault, m.claim, row, __ldcg(a.length + row), chunks, a.max_chunks);
+        if (lost && e == 0)
+            report_lost(a, m, row, chunks);
         chunks = lost ? 0 : chunks;
         const float *from = part + j * PART_PITCH(EP);
         const int step = near.most * PART_PITCH(EP);
@@ -264,14 +249,8 @@ DEV void merge_near(const ls_attn_args &a, const merging &m, const float *part,
 #pragma unroll
         for (int o = 16; o > 0; o >>= 1)
             l = __fadd_rn(l, __shfl_xor_sync(FULL, l, o));
-        y = l == 0.0f ? (lost ? __int_as_float(0x7fc00000) : 0.0f) : __fdiv_rn(y, l);
-        if (e < a.head_dim) {
-            const int k = head * a.head_dim + e;
-            a.out[(size_t)row * (size_t)dim + (size_t)k] = y;
-            if (m.x16)
-                m.x16[(size_t)row * (size_t)((dim + 31) / 32 * 32) + (size_t)LS_MMA_AT(k)] =
-                    cuda_bf16(y);
-        }
+        if (e < a.head_dim)
+            put_result(a, m.x16, row, head, e, l == 0.0f ? none_of(lost) : __fdiv_rn(y, l));
     }
 }
 

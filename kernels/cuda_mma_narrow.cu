@@ -27,7 +27,7 @@
 #define MMA_BLOCK (MMA_THREADS + 32) /* with the feeder */
 #define MMA_BOUND 512 /* asks for 128 registers a thread: warps of small kernels fit beside these */
 #define MMA_DEPTH_MOST 6
-#define MMA_FIRST 2             /* copies on their way at once at first */
+#define MMA_FIRST 2            /* copies on their way at once at first */
 #define MMA_BESIDE (135 << 10) /* most memory asked for where attention is to fit beside */
 
 #define MMA_BAND 8 /* tiles whose totals a block keeps; even, as teams are that are not one */

@@ -34,6 +34,7 @@ typedef struct pass_form {
     int32_t n_rows, n_want;
     bool tree, drawn;
     int32_t n_top, without; /* where drawn */
+    int32_t max_chunks;     /* of any row: few, or as many as fit the context */
 } pass_form;
 
 /* A recorded pass. */

@@ -110,6 +110,13 @@ static ls_locator locator(const ls_engine *e, bool tree) {
     return loc;
 }
 
+/* Bound of the chunks of rows that have at most so many keys. */
+static int32_t chunks_of(const ls_engine *e, int32_t keys) {
+    return e->max_chunks > LS_CHUNKS_FEW && ls_chunk_bound(e->o.chunk, keys) <= LS_CHUNKS_FEW
+               ? LS_CHUNKS_FEW
+               : e->max_chunks;
+}
+
 /* ---- the pass --------------------------------------------------------------------------------- */
 
 static ls_status traced(ls_engine *e, int32_t layer, const char *op, const void *data,
@@ -194,7 +201,9 @@ static ls_status norm_heads(ls_engine *e, int32_t l, const char *op, ls_vec w, v
     return traced(e, l, op, x, n, n_heads * w.n, err);
 }
 
-static ls_status attention(ls_engine *e, int32_t l, const ls_locator *loc, int32_t n, ls_err *err) {
+static ls_status attention(ls_engine *e, int32_t l, const ls_locator *loc, const pass_form *form,
+                           ls_err *err) {
+    const int32_t n = form->n_rows;
     const int32_t he = e->n_heads * e->head_dim, ge = e->n_kv * e->head_dim;
     const dev_layer *w = &e->layer[l];
     const ls_config *c = &e->model->config;
@@ -240,7 +249,7 @@ static ls_status attention(ls_engine *e, int32_t l, const ls_locator *loc, int32
                                .length = e->d.length,
                                .window = window,
                                .rule = e->o.chunk,
-                               .max_chunks = window ? e->max_chunks_local : e->max_chunks,
+                               .max_chunks = window ? e->max_chunks_local : form->max_chunks,
                                .part = e->part,
                                .out = e->att,
                                .scale = e->scale,
@@ -319,7 +328,7 @@ static ls_status launch(ls_engine *e, const pass_form *form, ls_err *err) {
     e->be->embed(e->be, &embed);
     LS_TRY(traced(e, -1, "embed", e->x, n, e->dim, err));
     for (int32_t l = 0; l < e->o.n_layers; l++) {
-        LS_TRY(attention(e, l, &loc, n, err));
+        LS_TRY(attention(e, l, &loc, form, err));
         LS_TRY(feed_forward(e, l, n, err));
     }
     LS_TRY(head(e, err));
@@ -347,7 +356,8 @@ static ls_status record(ls_engine *e, recorded *r, ls_err *err) {
 
 static bool same_form(const pass_form *a, const pass_form *b) {
     return a->n_rows == b->n_rows && a->n_want == b->n_want && a->tree == b->tree &&
-           a->drawn == b->drawn && a->n_top == b->n_top && a->without == b->without;
+           a->drawn == b->drawn && a->n_top == b->n_top && a->without == b->without &&
+           a->max_chunks == b->max_chunks;
 }
 
 /* Passes that give logits come again and again: their launches are recorded once and replayed. */
@@ -395,7 +405,11 @@ ls_status ls_pass_after(ls_engine *e, const ls_row *rows, int32_t n, const ls_ro
                                    .n = n_chain};
         e->be->take(e->be, &take);
     }
+    int32_t keys = 0;
+    for (int32_t i = 0; i < n; i++)
+        keys = e->h.length[i] > keys ? e->h.length[i] : keys;
     const pass_form form = {.n_rows = n,
+                            .max_chunks = chunks_of(e, keys),
                             .n_want = e->n_want,
                             .tree = tree,
                             .drawn = draws != NULL,
@@ -551,8 +565,12 @@ ls_status ls_chain_pass(ls_engine *e, int32_t seq, int32_t n_top, ls_err *err) {
         e->h.want[0] = 0;
         LS_TRY(e->be->upload(e->be, e->d.want, e->h.want, sizeof *e->h.want, err));
     }
-    const pass_form form = {
-        .n_rows = 1, .n_want = 1, .drawn = true, .n_top = n_top, .without = e->without};
+    const pass_form form = {.n_rows = 1,
+                            .max_chunks = chunks_of(e, index + 1),
+                            .n_want = 1,
+                            .drawn = true,
+                            .n_top = n_top,
+                            .without = e->without};
     LS_TRY(run(e, &form, err));
     LS_TRY(ran(e, 1, err));
     ls_kv_append(e->kv, seq, index + 1);
