@@ -326,7 +326,7 @@ static __global__ void __launch_bounds__(KEY_WARPS *C * 32, EP > 128 || C == 4 ?
             }
             if (i < -1)
                 continue;
-            const bool rehearsal = i == -1 && !waited;
+            const bool rehearsal = i == -1 && !waited && behind.done;
             if (i == -1)
                 e = find_edge(rows, x, geo, n, column_warp);
             if (due_tile && waited)
