@@ -9,8 +9,9 @@
  *             none, and take an item in far less time than memory takes to bring it: only so does
  *             what a full ring holds make up for the time between two launches.
  * Meeting     a team's segment sums meet in shared memory once an item, and are added in order: of bf16
- *             behind a barrier of all warps. Items of packed weights are shorter: there they are added
- *             while the next is multiplied, by a few warps in turn.
+ *             and up to 8 rows behind a barrier of all warps; of packed weights, whose items are shorter,
+ *             and of more rows, which are more to add, while the next is multiplied, by a few warps in
+ *             turn.
  * Ranges      more than 8 segments: a block makes its tiles in bands, range after range, and keeps a
  *             band's totals in shared memory. (Ranges in different blocks need a launch that joins
  *             them, or a fence and a counter an item: both cost more than an uneven share.)
@@ -195,12 +196,21 @@ MMA_FN void mma_segment_packed(float c[NT][4], const uint4 x[16], uint32_t more,
         mma_finish<F, NT>(c, &w, MMA_PARTS - 1);
 }
 
+template <int F, int NT, bool WHOLE>
+MMA_FN void mma_segment_of(float c[NT][4], const uint4 x[16], uint32_t more, uint32_t sums,
+                           mma_ring *r, int steps, int lane) {
+    if constexpr (F == LS_BF16)
+        mma_segment<NT, WHOLE>(c, x, more, r, steps, lane);
+    else
+        mma_segment_packed<F, NT, WHOLE>(c, x, more, sums, r, steps, lane);
+}
+
 /* What the block's warps share. */
 template <int NT> struct mma_shared {
     float meet[2][MMA_WARPS][NT][128];
     float total[MMA_BAND][NT][128]; /* of the ranges so far; of a gate's tile, of all */
     float root[LS_MMA_FEW];         /* of the norm ahead */
-    /* of packed weights, of each buffer: all warps' sums are there; all have added what is theirs */
+    /* where they are added later, of each buffer: all warps' sums are there; all have added theirs */
     unsigned long long full[2], added[2];
     mma_at at[MMA_WARPS][2]; /* a warp's last two items, where registers are for x */
 };
@@ -215,13 +225,11 @@ MMA_FN void mma_meet(void) {
     asm volatile("bar.sync 1, %0;" ::"n"(MMA_THREADS) : "memory");
 }
 
-/* A block's items of bf16. */
-template <int NT>
-MMA_FN void mma_walk_bf16(const mma_narrow_args &a, mma_ring *ring, uint32_t memory,
-                          mma_shared<NT> *mem, int warp, int lane) {
-    const uint32_t more = mma_more_of<LS_BF16, NT>(&a, memory, warp, lane);
+/* A block's items, each added up behind a barrier: of bf16 and up to 8 rows. */
+MMA_FN void mma_walk_meeting(const mma_narrow_args &a, mma_ring *ring, uint32_t memory,
+                             mma_shared<1> *mem, int warp, int lane) {
     /* one thread sums an element of gate's tile and then of up's */
-    const int step = a.gates.gate ? NT * 128 : MMA_THREADS;
+    const int step = a.gates.gate ? 128 : MMA_THREADS;
     uint4 x[16];
     int have = -1, item = 0;
 #pragma unroll 1
@@ -230,50 +238,44 @@ MMA_FN void mma_walk_bf16(const mma_narrow_args &a, mma_ring *ring, uint32_t mem
         const int kind = mma_kind(&a, &at), slots = a.slots[kind], teams = a.teams[kind];
         if (job.steps > 0 && job.segment != have) {
             have = job.segment;
-            mma_take_x<LS_BF16, NT>(&a, x, memory, more, have, warp, lane);
+            mma_take_x<LS_BF16, 1>(&a, x, memory, 0, have, warp, lane);
         }
         if (a.norm.squares && item == 0) /* published by the first meeting */
             for (int r = warp; r < a.n_rows; r += MMA_WARPS)
                 mma_row_root(&a.norm, r, &mem->root[r], lane);
         mma_early early = {0.0f, 0};
-        const int own = at.tile + (int)threadIdx.x / (NT * 128);
+        const int own = at.tile + (int)threadIdx.x / 128;
         if (kind && own < at.band_end)
-            early = mma_early_of(&a, mma_out_of(&a, own, (int)threadIdx.x >> 7 & (NT - 1),
-                                                mma_element_of((int)threadIdx.x)));
-        float c[NT][4];
-#pragma unroll
-        for (int i = 0; i < NT; i++)
-            c[i][0] = c[i][1] = c[i][2] = c[i][3] = 0.0f;
+            early = mma_early_of(&a, mma_out_of(&a, own, 0, mma_element_of((int)threadIdx.x)));
+        float c[1][4] = {{0.0f, 0.0f, 0.0f, 0.0f}};
         if (job.steps == MMA_SEGMENT_STEPS)
-            mma_segment<NT, true>(c, x, more, ring, job.steps, lane);
+            mma_segment<1, true>(c, x, 0, ring, job.steps, lane);
         else if (job.steps > 0)
-            mma_segment<NT, false>(c, x, more, ring, job.steps, lane);
-#pragma unroll
-        for (int i = 0; i < NT; i++)
-            *(float4 *)(void *)&mem->meet[item & 1][warp][i][mma_meet_at(lane) * 4] =
-                make_float4(c[i][0], c[i][1], c[i][2], c[i][3]);
+            mma_segment<1, false>(c, x, 0, ring, job.steps, lane);
+        *(float4 *)(void *)&mem->meet[item & 1][warp][0][mma_meet_at(lane) * 4] =
+            make_float4(c[0][0], c[0][1], c[0][2], c[0][3]);
         mma_meet(); /* the buffer of two items ago was read before the last one */
 #pragma unroll 1
-        for (int i = (int)threadIdx.x; i < teams * NT * 128; i += step) {
-            const int team = i / (NT * 128), tile = at.tile + team, group = i >> 7 & (NT - 1);
+        for (int i = (int)threadIdx.x; i < teams * 128; i += step) {
+            const int team = i / 128, tile = at.tile + team;
             if (tile >= at.band_end || (int)threadIdx.x >= step)
                 break; /* for the whole warp, and what follows too */
             const mma_element e = mma_element_of(i);
-            const float *from = &mem->meet[item & 1][team * slots][group][e.at];
+            const float *from = &mem->meet[item & 1][team * slots][0][e.at];
             float sum = from[0];
             for (int s = 1; s < slots; s++)
-                sum = __fadd_rn(sum, from[s * NT * 128]);
+                sum = __fadd_rn(sum, from[s * 128]);
             const int place = (tile - at.band) & (MMA_BAND - 1);
-            float *total = &mem->total[place][group][i & 127];
+            float *total = &mem->total[place][0][i & 127];
             if (at.range > 0)
                 sum = __fadd_rn(*total, sum);
             if (!kind || (a.gates.gate && !(tile & 1))) {
                 *total = sum;
                 continue;
             }
-            const mma_out out = mma_out_of(&a, tile, group, e);
+            const mma_out out = mma_out_of(&a, tile, 0, e);
             if (a.gates.gate) {
-                mma_store_gated(&a, out, mma_gate_of(mem, place, group, i), sum, mem->root);
+                mma_store_gated(&a, out, mma_gate_of(mem, place, 0, i), sum, mem->root);
                 continue;
             }
             if (i != (int)threadIdx.x)
@@ -283,7 +285,7 @@ MMA_FN void mma_walk_bf16(const mma_narrow_args &a, mma_ring *ring, uint32_t mem
     }
 }
 
-/* ---- items of packed weights ------------------------------------------------------------------ */
+/* ---- items that are added up later ------------------------------------------------------------- */
 
 /* Who adds up an item: the pairs of rows of all tiles go round the warps, so that each has one in
  * turn, and the same of a tile in every range; of gate's tile and up's, too: one thread adds an element
@@ -374,13 +376,13 @@ MMA_FN void mma_add(const mma_narrow_args &a, const mma_at &at, mma_shared<NT> *
 /* A block's items. An item is added up after the next has been multiplied: its sums are there by
  * then, and no warp waits for another. */
 template <int F, int NT>
-MMA_FN void mma_walk_packed(const mma_narrow_args &a, mma_ring *ring, uint32_t memory,
-                            mma_shared<NT> *mem, int warp, int lane) {
+MMA_FN void mma_walk_later(const mma_narrow_args &a, mma_ring *ring, uint32_t memory,
+                           mma_shared<NT> *mem, int warp, int lane) {
     const uint32_t more = mma_more_of<F, NT>(&a, memory, warp, lane);
     const uint32_t sums = mma_rows_at<F, NT>(&a, memory, MMA_WARPS) + MMA_ZEROS_BYTES(F, NT) +
                           (uint32_t)(warp * NT * MMA_SUMS_BYTES(F) + lane * 16);
     enum { PARK = MMA_X_HELD(F, NT) }; /* registers are for x: where it is lies in shared memory */
-    enum { ASKS = NT == 1 };           /* there are registers for `early` */
+    enum { ASKS = F == LS_BF16 || NT == 1 }; /* there are registers for `early` */
     uint4 x[16];
     mma_early early = {0.0f, 0}; /* of the last item: no other products hide how long that takes */
     int have = -1, steps = 0;
@@ -412,9 +414,9 @@ MMA_FN void mma_walk_packed(const mma_narrow_args &a, mma_ring *ring, uint32_t m
             for (int i = 0; i < NT; i++)
                 c[i][0] = c[i][1] = c[i][2] = c[i][3] = 0.0f;
             if (steps == MMA_SEGMENT_STEPS)
-                mma_segment_packed<F, NT, true>(c, x, more, sums, ring, steps, lane);
+                mma_segment_of<F, NT, true>(c, x, more, sums, ring, steps, lane);
             else if (steps > 0)
-                mma_segment_packed<F, NT, false>(c, x, more, sums, ring, steps, lane);
+                mma_segment_of<F, NT, false>(c, x, more, sums, ring, steps, lane);
             mma_bar_wait(mma_smem(&mem->added[item & 1]), ((uint32_t)item >> 1 & 1) ^ 1);
 #pragma unroll
             for (int i = 0; i < NT; i++)
@@ -470,10 +472,10 @@ __global__ void __launch_bounds__(MMA_BOUND, 1)
         return;
     }
     cuda_wait();
-    if constexpr (F == LS_BF16)
-        mma_walk_bf16<NT>(a, &ring, mma_smem(memory), &mem, warp, lane);
+    if constexpr (F == LS_BF16 && NT == 1)
+        mma_walk_meeting(a, &ring, mma_smem(memory), &mem, warp, lane);
     else
-        mma_walk_packed<F, NT>(a, &ring, mma_smem(memory), &mem, warp, lane);
+        mma_walk_later<F, NT>(a, &ring, mma_smem(memory), &mem, warp, lane);
 }
 
 /* ---- the launch ------------------------------------------------------------------------------ */
