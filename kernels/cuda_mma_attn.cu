@@ -220,6 +220,20 @@ DEV edge find_edge(const row_info &rows, const item_info &x, const geometry &geo
     return e;
 }
 
+/* A key warp's way through an item. */
+DEV walk walk_of(const row_info &rows, const item_info &x, int row0, int key_warp) {
+    walk k;
+    k.k0 = x.k0 + key_warp * TILE;
+    k.k1 = x.k1;
+    k.stride = KEY_WARPS * TILE;
+    k.n_tiles = (k.k1 - k.k0 + KEY_WARPS * TILE - 1) / (KEY_WARPS * TILE);
+    k.row = row0 + x.first;
+    k.at = __shfl_sync(FULL, rows.at, x.first);
+    k.n_table = __shfl_sync(FULL, rows.n_table, x.first);
+    k.prefix = __shfl_sync(FULL, rows.prefix, x.first);
+    return k;
+}
+
 /* Grid: (row blocks, kv heads * head_blocks, any number: items are walked with its stride). */
 template <int EP, int C>
 static __global__ void __launch_bounds__(KEY_WARPS *C * 32, EP > 128 || C == 4 ? 1 : 4 / C)
@@ -271,24 +285,18 @@ static __global__ void __launch_bounds__(KEY_WARPS *C * 32, EP > 128 || C == 4 ?
     for (int it = (int)blockIdx.z; it < rows.n_items; it += (int)gridDim.z) {
         const item_info x = find_item(rows, it);
         edge e = {};
-        walk k;
-        k.k0 = x.k0 + key_warp * TILE;
-        k.k1 = x.k1;
-        k.stride = KEY_WARPS * TILE;
-        k.n_tiles = (k.k1 - k.k0 + KEY_WARPS * TILE - 1) / (KEY_WARPS * TILE);
-        k.row = row0 + x.first;
-        k.at = __shfl_sync(FULL, rows.at, x.first);
-        k.n_table = __shfl_sync(FULL, rows.n_table, x.first);
-        k.prefix = __shfl_sync(FULL, rows.prefix, x.first);
-
+        const walk k = walk_of(rows, x, row0, key_warp);
         warp_state<EP> s;
         clear(s);
 
         /* Turn i: the copies into the place that tile i - 1 has left start, the slots for the next ones
-         * are found, and tile i is used. The turns below 0 fill the ring; what need not come before the
-         * copies is done in the last of them, which every warp has. While it waits there for the queries
-         * the block uses its first tile once for nothing: then the code of a turn is at hand. A group of
-         * copies is closed every turn but 0, empty past the last tile: waits count groups. */
+         * are found, and tile i is used.
+         * Below 0  turns fill the ring. What need not come before the copies is done in the last of them,
+         *          which every warp has: the wait for the launch ahead, and the queries. While it waits a
+         *          block uses its first tile once for nothing: then the code of a turn is at hand.
+         * Groups   of copies are closed every turn but 0, empty past the last tile: waits count them.
+         * Own      A tile with keys of this pass is due: what is not copied of it is stored (store_rows)
+         *          once the launch ahead has ended, in this turn or, of a tile copied before, in turn 0. */
         const int stages = geo.stages;
         const uint32_t ring_end = ring + (uint32_t)stages * TILE_BYTES(EP);
         uint32_t fill = ring, use = ring; /* the place that is filled, and that of tile i */
