@@ -6,9 +6,9 @@
  *            Leviathan et al. 2211.17192, Chen et al. 2302.01318.
  * Ends       a target row with flags: no token. A draft row with flags, a token outside the
  *            vocabulary (REJECTION) and row n: the target's own token follows.
- * Pieces     what a draft comes to needs nothing of another (ls_accept_of): the warps share them, and
- *            the segments of a residual (ls_accept_residual). A second residual is only there where
- *            the first was empty and its draft stands.
+ * Pieces     what a draft comes to needs nothing of another (ls_accept_of): the warps share them,
+ *            and the segments of a residual (ls_accept_residual). A second residual is only there
+ *            where the first was empty and its draft stands.
  * Block      one for the round: every thread walks the drafts alike. */
 #ifndef LS_ACCEPT_BODY_H
 #define LS_ACCEPT_BODY_H

@@ -71,8 +71,8 @@ LS_FN const void *ls_kv_row(const ls_attn_args *a, const void *pool, int32_t slo
     return slot < 0 ? (const void *)ls_zero_row : pool;
 }
 
-/* The scores of one head where loads are cheap: its lanes and the sums of all keys are in registers,
- * P parts of a warp at a time, and each head reads the keys again. */
+/* The scores of one head where loads are cheap: its lanes and the sums of all keys are in
+ * registers, P parts of a warp at a time, and each head reads the keys again. */
 LS_FN void ls_attn_scores_of(const ls_attn_args *a, const float *q, const void *const *k,
                              const int P, const ls_dtype t, float *score) {
     const int E = a->head_dim, whole = E / LS_LANES * LS_LANES;

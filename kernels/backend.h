@@ -156,8 +156,8 @@ typedef struct ls_attn_args {
     const int32_t *length; /* [R] keys of the row, its own included */
     int32_t window;        /* a row attends to the last min(length, window) of them; 0: to all */
     ls_chunk_rule rule;
-    /* scratch bound: at least the chunks of what any row attends to. Who knows that no row has more than
-     * LS_CHUNKS_FEW says so: a backend may then take fewer launches */
+    /* scratch bound: at least the chunks of what any row attends to. Who knows that no row has more
+     * than LS_CHUNKS_FEW says so: a backend may then take fewer launches */
     int32_t max_chunks;
     float *part; /* [R, H, max_chunks, 2 + E]: m, l, acc */
     float *out;  /* [R, H, E] */
@@ -396,12 +396,14 @@ struct ls_backend {
     void (*linear)(ls_backend *, const ls_linear_args *);
     /* n <= LS_LINEARS linears of the same x, of equal n_rows: as n calls, in fewer launches */
     void (*linears)(ls_backend *, const ls_linear_args *, int32_t n);
-    /* linears of the norm of norm->x, all of x = norm->y, which is scratch: rmsnorm and then linears,
-     * or where a profile says so (N-MMAN) the products first and the division by the root after */
+    /* linears of the norm of norm->x, all of x = norm->y, which is scratch: rmsnorm and then
+     * linears, or where a profile says so (N-MMAN) the products first and the division by the root
+     * after */
     void (*norm_linears)(ls_backend *, const ls_rmsnorm_args *norm, const ls_linear_args *,
                          int32_t n);
-    /* norm_linears of gate and up, and silu_mul, or where `gelu` says so gelu_mul, of g->gate and g->up,
-     * their y: the same h, bit for bit. Only h is promised afterwards: gate and up are scratch. */
+    /* norm_linears of gate and up, and silu_mul, or where `gelu` says so gelu_mul, of g->gate and
+     * g->up, their y: the same h, bit for bit. Only h is promised afterwards: gate and up are
+     * scratch. */
     void (*norm_gates)(ls_backend *, const ls_rmsnorm_args *norm, const ls_linear_args both[2],
                        const ls_silu_mul_args *g, int32_t gelu);
     void (*bias)(ls_backend *, const ls_bias_args *);
@@ -410,8 +412,8 @@ struct ls_backend {
     /* rope, then kv_store of the same k, in one launch */
     void (*place)(ls_backend *, const ls_rope_args *, const ls_kv_store_args *);
     void (*attn)(ls_backend *, const ls_attn_args *); /* chunks, then the merge */
-    /* place, then attn of the same rows, heads and pools: as the two calls, in fewer launches. q and k
-     * are scratch: who wants them rotated calls place. */
+    /* place, then attn of the same rows, heads and pools: as the two calls, in fewer launches. q
+     * and k are scratch: who wants them rotated calls place. */
     void (*place_attn)(ls_backend *, const ls_rope_args *, const ls_kv_store_args *,
                        const ls_attn_args *);
     void (*silu_mul)(ls_backend *, const ls_silu_mul_args *);
@@ -425,8 +427,8 @@ struct ls_backend {
     void (*take)(ls_backend *, const ls_take_args *);
     void (*accept)(ls_backend *, const ls_accept_args *);
 
-    /* For measuring. read reads every byte of n spans once and keeps nothing of them; attn_launch is
-     * NULL where blocks are no launches. */
+    /* For measuring. read reads every byte of n spans once and keeps nothing of them; attn_launch
+     * is NULL where blocks are no launches. */
     void (*read)(ls_backend *, const ls_span *, int32_t n);
     void (*attn_launch)(ls_backend *, const ls_attn_args *, ls_launch *out);
 };

@@ -1,5 +1,5 @@
-/* chain.body.h - what joins passes into a chain without the host: a drawn token becomes the input of
- * the next single-row pass, its logits and statistics are kept, the chain becomes the input of a
+/* chain.body.h - what joins passes into a chain without the host: a drawn token becomes the input
+ * of the next single-row pass, its logits and statistics are kept, the chain becomes the input of a
  * wider pass. Moves only: every value is copied with its bits.
  * Counter  at[0] is the place in the chain. Where it is outside [0, n) nothing is kept and nothing
  *          fed, so a chain that is replayed too often stands still.

@@ -38,8 +38,8 @@ typedef struct ls_cpu_bodies {
     /* out[i] = exp or log of x[i] (N-EXP, N-LOG) */
     void (*exp)(const float *x, float *out, int n);
     void (*log)(const float *x, float *out, int n);
-    /* acc = fma(acc, x, x), n_step times in each of some chains; adds what they come to to *sum, and
-     * returns how many single fma that was */
+    /* acc = fma(acc, x, x), n_step times in each of some chains; adds what they come to to *sum,
+     * and returns how many single fma that was */
     int64_t (*fma)(int64_t n_step, float x, float *sum);
 } ls_cpu_bodies;
 

@@ -4,7 +4,8 @@
  *             cuda_rows.cu     bodies whose warps do not wait for each other: a row in many blocks
  *             cuda_bodies.cu   bodies whose warps meet in a block: norms (few rows are shared by
  *                              blocks), attention
- *             cuda_stats.cu    statistics, draws, verdicts: launches whose blocks share rows of logits
+ *             cuda_stats.cu    statistics, draws, verdicts: launches whose blocks share rows of
+ *                              logits
  *             cuda_linear.cu   the linear of profile ieee (packed: cuda_linear_packed.h)
  *             cuda_read.cu     the plain read
  *             cuda_none.c      ls_cuda_create of a build without CUDA
@@ -107,9 +108,10 @@ ls_status cuda_take_error(cuda_backend *cuda, ls_err *err);
  * writes anything but its arguments and weights, which no launch writes. What comes behind waits
  * for it in turn, so all before it has ended too.
  * Tables      embed, the first launch of a pass, lets none begin before it has waited
- *             (cuda_wait_first): so the tables of a pass (tokens, positions, lengths, where keys lie),
- *             which no launch of the pass writes, and what older passes wrote may be read before the
- *             wait as well, from the second cache (the first may hold what was there before). */
+ *             (cuda_wait_first): so the tables of a pass (tokens, positions, lengths, where keys
+ *             lie), which no launch of the pass writes, and what older passes wrote may be read
+ *             before the wait as well, from the second cache (the first may hold what was there
+ *             before). */
 #ifdef __CUDACC__
 static __device__ __forceinline__ void cuda_let_behind(void) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900

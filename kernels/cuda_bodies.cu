@@ -14,7 +14,8 @@ static int segments_of(int n) {
     return n / LS_SEGMENT + (n % LS_SEGMENT != 0);
 }
 
-/* n floats into block memory, as a block: loads are in flight together. Published when it returns. */
+/* n floats into block memory, as a block: loads are in flight together. Published when it
+ * returns. */
 static __device__ __forceinline__ void stage(float *to, const float *from, int n) {
     enum { AT_ONCE = 16 };
     for (int at = (int)threadIdx.x; at < n; at += AT_ONCE * (int)blockDim.x) {
@@ -50,8 +51,8 @@ static __device__ __forceinline__ void norm_weights(const ls_rmsnorm_args &a, in
     }
 }
 
-/* Row blockIdx.x, shared by the blocks of grid y: each finds the root, then makes pieces of the row,
- * whose weights, which no launch writes, are asked for first of all. */
+/* Row blockIdx.x, shared by the blocks of grid y: each finds the root, then makes pieces of the
+ * row, whose weights, which no launch writes, are asked for first of all. */
 static __global__ void __launch_bounds__(NORM_THREADS, NORM_BLOCKS)
     ls_rmsnorm_kernel(const ls_rmsnorm_args a) {
     __shared__ ls_norm_mem mem;

@@ -1,7 +1,7 @@
 /* cuda_mma.cu - the tensor-core linear of profile `mma` (N-MMA): packing, and which kernel runs.
- * Up to 16 rows take the narrow kernel (cuda_mma_narrow.cu). More take it several times, or the wide
- * one (cuda_mma_wide.cu), whichever should be faster: the bits are the same. Q8_0 and Q4_K have the
- * narrow one alone. */
+ * Up to 16 rows take the narrow kernel (cuda_mma_narrow.cu). More take it several times, or the
+ * wide one (cuda_mma_wide.cu), whichever should be faster: the bits are the same. Q8_0 and Q4_K
+ * have the narrow one alone. */
 #include "cuda_mma_format.h"
 
 /* ---- packing --------------------------------------------------------------------------------- */

@@ -94,8 +94,9 @@ int ls_mma_reads_x16(const ls_linear_args *a, int32_t n, const ls_mma_device *de
 cudaError_t ls_mma_linears(const ls_linear_args *a, int32_t n, const void *x16,
                            const ls_mma_norm *norm, const ls_mma_next *next, void *scratch,
                            const ls_mma_device *dev, cudaStream_t stream);
-/* Gate and up of the norm ahead, and at once what follows from them: the bits of ls_mma_linears, whose
- * y are left alone, and then of the gates. What ls_mma_gated_fits refuses is an invalid value. */
+/* Gate and up of the norm ahead, and at once what follows from them: the bits of ls_mma_linears,
+ * whose y are left alone, and then of the gates. What ls_mma_gated_fits refuses is an invalid
+ * value. */
 int ls_mma_gated_fits(const ls_linear_args both[2]);
 cudaError_t ls_mma_gated(const ls_linear_args both[2], const void *z, const ls_mma_norm *norm,
                          const ls_mma_gates *gates, const ls_mma_device *dev, cudaStream_t stream);

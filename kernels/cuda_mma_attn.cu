@@ -7,8 +7,8 @@
  * columns alone. At the end the 4 states of a column meet in shared memory, in warp order.
  * Few rows    rope and the store (cuda_mma_attn_place.h), and with few chunks the merge
  *             (cuda_mma_attn_merge.h), are in the same launch.
- * Early       before the launch ahead has ended nothing is written, and only tables and keys of older
- *             passes are read (cuda.h, cuda_wait_first). */
+ * Early       before the launch ahead has ended nothing is written, and only tables and keys of
+ *             older passes are read (cuda.h, cuda_wait_first). */
 #include "cuda.h"
 #include "cuda_mma.h"
 #include "cuda_mma_attn.h"
@@ -52,8 +52,8 @@ template <int EP, int C> struct block_mem {
     float part[NEAR_PARTS(C * COLUMNS)][PART_PITCH(EP)]; /* that neighbours have put here */
 };
 
-/* Where the warps that share a ring meet: their copies have landed, and the tile before is used up. A
- * barrier in shared memory, since racecheck sees no order behind a named one. */
+/* Where the warps that share a ring meet: their copies have landed, and the tile before is used up.
+ * A barrier in shared memory, since racecheck sees no order behind a named one. */
 typedef struct meeting {
     uint32_t bar, parity;
 } meeting;
@@ -289,14 +289,17 @@ static __global__ void __launch_bounds__(KEY_WARPS *C * 32, EP > 128 || C == 4 ?
         warp_state<EP> s;
         clear(s);
 
-        /* Turn i: the copies into the place that tile i - 1 has left start, the slots for the next ones
-         * are found, and tile i is used.
-         * Below 0  turns fill the ring. What need not come before the copies is done in the last of them,
-         *          which every warp has: the wait for the launch ahead, and the queries. While it waits a
-         *          block uses its first tile once for nothing: then the code of a turn is at hand.
-         * Groups   of copies are closed every turn but 0, empty past the last tile: waits count them.
-         * Own      A tile with keys of this pass is due: what is not copied of it is stored (store_rows)
-         *          once the launch ahead has ended, in this turn or, of a tile copied before, in turn 0. */
+        /* Turn i: the copies into the place that tile i - 1 has left start, the slots for the next
+         * ones are found, and tile i is used.
+         * Below 0  turns fill the ring. What need not come before the copies is done in the last of
+         *          them, which every warp has: the wait for the launch ahead, and the queries.
+         *          While it waits a block uses its first tile once for nothing: then the code of a
+         *          turn is at hand.
+         * Groups   of copies are closed every turn but 0, empty past the last tile: waits count
+         *          them.
+         * Own      A tile with keys of this pass is due: what is not copied of it is stored
+         *          (store_rows) once the launch ahead has ended, in this turn or, of a tile copied
+         *          before, in turn 0. */
         const int stages = geo.stages;
         const uint32_t ring_end = ring + (uint32_t)stages * TILE_BYTES(EP);
         uint32_t fill = ring, use = ring; /* the place that is filled, and that of tile i */
@@ -344,8 +347,8 @@ static __global__ void __launch_bounds__(KEY_WARPS *C * 32, EP > 128 || C == 4 ?
                 ring_sync<C>(ring_warps);
             }
             due_tile = waited ? 0 : due_tile;
-            if (i == 0)
-                cuda_let_behind(); /* not before: its copies would slow the loads of the first turn */
+            if (i == 0) /* not before: its copies would slow the loads of the first turn */
+                cuda_let_behind();
             const int32_t key0 = k.k0 + max(i, 0) * KEY_WARPS * TILE;
             if ((i >= 0 || rehearsal) && key0 < e.top)
                 add_tile<EP>(s, q, use + k_lane, use + v_lane, scale, key0, e);
@@ -475,8 +478,8 @@ static bool fits_near(const ls_attn_args *a, const ls_mma_attn_device *dev) {
 static bool make_plan(const ls_attn_args *a, const ls_mma_attn_device *dev, plan *p) {
     const int32_t group = a->n_heads / a->n_kv;
     p->of = choose(a);
-    /* near, blocks of one column warp fit beside those of the linear ahead, which leaves them room: what
-     * is done before it ends takes as long as what is done behind */
+    /* near, blocks of one column warp fit beside those of the linear ahead, which leaves them room:
+     * what is done before it ends takes as long as what is done behind */
     p->near = fits_near(a, dev);
     if (!p->of || !choose_stages(dev, p->near && p->of->column_warps == 1 ? 2 : STAGES, p))
         return false;

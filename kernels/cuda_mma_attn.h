@@ -8,9 +8,9 @@
  *             tensor-core product, and ex2.approx, are the hardware's.
  * Needs       compute capability 8.0; what ls_mma_attn_fits says. The backend uses the bodies of
  *             attn.body.h for the rest.
- * Memory      nothing is allocated; scratch is a->part. Lengths, locators and keys of older passes are
- *             read before the launch ahead has ended (cuda.h, cuda_wait_first): what writes them is
- *             no launch of this pass.
+ * Memory      nothing is allocated; scratch is a->part. Lengths, locators and keys of older passes
+ *             are read before the launch ahead has ended (cuda.h, cuda_wait_first): what writes
+ *             them is no launch of this pass.
  * Errors      the first launch that fails; nothing waits for the device.
  * Threads     one owner a stream. */
 #ifndef LS_CUDA_MMA_ATTN_H
@@ -41,15 +41,18 @@ extern "C" {
  * or capture. cudaErrorNotSupported: below compute capability 8.0. */
 cudaError_t ls_mma_attn_prepare(ls_mma_attn_device *dev);
 
-/* Whether this form computes `a`: no window, a bf16 cache, 16-byte aligned pools, head_dim a multiple
- * of 16 up to LS_HEAD_DIM_MAX. Looks at shapes only, so that a model's rows are all computed alike. */
+/* Whether this form computes `a`: no window, a bf16 cache, 16-byte aligned pools, head_dim a
+ * multiple of 16 up to LS_HEAD_DIM_MAX. Looks at shapes only, so that a model's rows are all
+ * computed alike. */
 bool ls_mma_attn_fits(const ls_attn_args *a);
 
 /* What comes with the rows.
  * rope, store  what of place is still to be done; NULL: they have been placed
- * x16          NULL, or where the rows [R, H E] go once more, rounded, as cuda_mma.h's linears read them
+ * x16          NULL, or where the rows [R, H E] go once more, rounded, as cuda_mma.h's linears read
+ *              them
  * done         LS_MMA_ATTN_GROUPS zeros, which stay zeros
- * fault, claim of cuda.h: a row of more chunks than a->max_chunks comes out as NaN and is reported */
+ * fault, claim of cuda.h: a row of more chunks than a->max_chunks comes out as NaN and is
+ * reported */
 typedef struct ls_mma_attn_with {
     const ls_rope_args *rope;
     const ls_kv_store_args *store;
@@ -64,7 +67,8 @@ typedef struct ls_mma_attn_with {
 bool ls_mma_attn_places(const ls_attn_args *a, const ls_rope_args *rope,
                         const ls_kv_store_args *store);
 
-/* The launches of a->only, on `stream`; can be captured. Rows at a->length <= 0 come out as zeros. */
+/* The launches of a->only, on `stream`; can be captured. Rows at a->length <= 0 come out as
+ * zeros. */
 cudaError_t ls_mma_attn(const ls_attn_args *a, const ls_mma_attn_with *with,
                         const ls_mma_attn_device *dev, cudaStream_t stream);
 

@@ -1,11 +1,11 @@
-/* cuda_mma_attn_merge.h - the parts of a row's chunks into its result, for cuda_mma_attn.cu. The order is
- * that of MMA_ATTN.md, whoever merges:
+/* cuda_mma_attn_merge.h - the parts of a row's chunks into its result, for cuda_mma_attn.cu. The
+ * order is that of MMA_ATTN.md, whoever merges:
  * Behind    a launch of its own, a block a (row, head), or
- * Near      of few rows and at most CLUSTER chunks (9.0 and later) the blocks of the chunks, which are a
- *           cluster and put their parts into each other's shared memory. Rows that do not share their
- *           chunks go through memory there too, and are merged
- * Within    by the one of their blocks that is done last. A counter for each group of blocks that shares
- *           rows and heads tells which; it is zero again when the launch ends. */
+ * Near      of few rows and at most CLUSTER chunks (9.0 and later) the blocks of the chunks, which
+ *           are a cluster and put their parts into each other's shared memory. Rows that do not
+ *           share their chunks go through memory there too, and are merged
+ * Within    by the one of their blocks that is done last. A counter for each group of blocks that
+ *           shares rows and heads tells which; it is zero again when the launch ends. */
 #ifndef LS_CUDA_MMA_ATTN_MERGE_H
 #define LS_CUDA_MMA_ATTN_MERGE_H
 
@@ -45,8 +45,8 @@ DEV void report_lost(const ls_attn_args &a, const merging &m, int row, int32_t c
     cuda_report_chunks(m.fault, m.claim, row, __ldcg(a.length + row), chunks, a.max_chunks);
 }
 
-/* 32 elements of a (row, head) of n chunks by a warp, e the lane's, in memory. Of 1 chunk the result has
- * been written; without any it is zeros. */
+/* 32 elements of a (row, head) of n chunks by a warp, e the lane's, in memory. Of 1 chunk the
+ * result has been written; without any it is zeros. */
 DEV void merge_32(const ls_attn_args &a, const merging &m, int row, int head, int32_t n, int e) {
     const int lane = (int)(threadIdx.x & 31u), at = min(e, a.head_dim - 1);
     const size_t step = 2 + (size_t)a.head_dim;
@@ -120,8 +120,8 @@ DEV int32_t count_up(int32_t *at) {
 }
 
 /* The block has made its items: the last of `blocks` that share its rows and heads merges them.
- * count: of lane's row; of rows row0..row0 + n - 1 the heads head0..head0 + n_heads - 1. A function of
- * its own, for the registers of the rest. */
+ * count: of lane's row; of rows row0..row0 + n - 1 the heads head0..head0 + n_heads - 1. A function
+ * of its own, for the registers of the rest. */
 static __device__ __noinline__ void merge_within(const ls_attn_args &a, const merging &m,
                                                  int32_t count, int row0, int n, int head0,
                                                  int n_heads, int blocks) {

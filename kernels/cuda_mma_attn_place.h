@@ -1,10 +1,10 @@
 /* cuda_mma_attn_place.h - rope and the store into the cache inside the launch of the chunks, for
  * cuda_mma_attn.cu (place_attn of backend.h, few rows). The bits are those of place.body.h.
  * Queries   a block turns those of its own columns as it reads them.
- * Keys      the warps of a ring that come to a tile with keys of this pass store the rows of the pass,
- *           all of them, for their key/value head: into the cache, and what is in the tile into the
- *           tile. Several blocks may do so: they write the same values, and none of this launch
- *           reads them from the cache.
+ * Keys      the warps of a ring that come to a tile with keys of this pass store the rows of the
+ *           pass, all of them, for their key/value head: into the cache, and what is in the tile
+ *           into the tile. Several blocks may do so: they write the same values, and none of this
+ *           launch reads them from the cache.
  * Tables    positions and slots are read before the launch ahead has ended. */
 #ifndef LS_CUDA_MMA_ATTN_PLACE_H
 #define LS_CUDA_MMA_ATTN_PLACE_H
@@ -59,8 +59,8 @@ DEV uint2 rounded_4(float4 v) {
     return make_uint2((uint32_t)ls_bf16_of_f32(v.x) | (uint32_t)ls_bf16_of_f32(v.y) << 16,
                       (uint32_t)ls_bf16_of_f32(v.z) | (uint32_t)ls_bf16_of_f32(v.w) << 16);
 }
-/* Which keys of a tile are rows of the pass, a bit a key: lanes i and i + 16 hold the slot of key i.
- * Lane r is told which key row r is, -1 for none. */
+/* Which keys of a tile are rows of the pass, a bit a key: lanes i and i + 16 hold the slot of key
+ * i. Lane r is told which key row r is, -1 for none. */
 DEV uint32_t find_own(const lane_place &own, int n_rows, int32_t slot, int32_t *key_of) {
     const int lane = (int)(threadIdx.x & 31u);
     uint32_t all = 0;
@@ -78,8 +78,8 @@ DEV void put_shared(uint32_t at, uint2 v) {
     asm volatile("st.shared.v2.u32 [%0], {%1,%2};" ::"r"(at), "r"(v.x), "r"(v.y) : "memory");
 }
 
-/* Stores the rows of a key/value head, four elements at a time: thread i of n, whole warps. Rows that
- * are keys of the tile at `tile` (key_of, from find_own) go there as well. */
+/* Stores the rows of a key/value head, four elements at a time: thread i of n, whole warps. Rows
+ * that are keys of the tile at `tile` (key_of, from find_own) go there as well. */
 template <int EP>
 DEV void store_rows(const ls_attn_args &a, const placing &p, const lane_place &own, int kv_head,
                     uint32_t tile, int32_t key_of, int i, int n) {

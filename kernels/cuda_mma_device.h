@@ -45,8 +45,8 @@ typedef struct mma_list {
     ls_dtype format; /* of all their weights */
 } mma_list;
 
-/* The narrow kernel: how many of n_rows rows one launch takes where weights are of format t, and that
- * launch (norm->squares and next->w NULL, gates->gate 0: none). */
+/* The narrow kernel: how many of n_rows rows one launch takes where weights are of format t, and
+ * that launch (norm->squares and next->w NULL, gates->gate 0: none). */
 int32_t ls_mma_narrow_rows(const ls_mma_device *dev, ls_dtype t, int32_t n_rows);
 cudaError_t ls_mma_narrow(const mma_list *m, const void *x16, int32_t n_in, int32_t n_rows,
                           const ls_mma_norm *norm, const ls_mma_next *next,
@@ -227,9 +227,9 @@ MMA_FN float mma_weight_of(uint32_t bits, ls_dtype dtype) {
 MMA_FN float mma_weight(const void *w, ls_dtype dtype, int k) {
     return mma_weight_of(mma_weight_bits(w, dtype, k), dtype);
 }
-/* The sum of the squares of 16 elements of a row, in all their lanes, all lanes of the warp: element
- * i is added to i xor 8, then 1, 2, 4. Lanes xor `eight` hold elements xor 8, xor `one`, 2 `one`,
- * 4 `one` those xor 1, 2, 4. */
+/* The sum of the squares of 16 elements of a row, in all their lanes, all lanes of the warp:
+ * element i is added to i xor 8, then 1, 2, 4. Lanes xor `eight` hold elements xor 8, xor `one`, 2
+ * `one`, 4 `one` those xor 1, 2, 4. */
 MMA_FN float mma_square(float v, int eight, int one) {
     float s = __fmul_rn(v, v);
     s = __fadd_rn(s, __shfl_xor_sync(0xffffffffu, s, eight));

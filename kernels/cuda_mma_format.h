@@ -1,13 +1,13 @@
-/* cuda_mma_format.h - what the narrow kernel of N-MMA must know of a weight format (kernels/MMA.md):
- * how large a piece of a segment is, where it lies, and, of packed weights, how it is multiplied into
- * the sums (of bf16 the kernel does that itself). F is an ls_dtype: LS_BF16, LS_Q8_0 or LS_Q4_K, a
- * constant wherever the kernel reads it.
+/* cuda_mma_format.h - what the narrow kernel of N-MMA must know of a weight format
+ * (kernels/MMA.md): how large a piece of a segment is, where it lies, and, of packed weights, how
+ * it is multiplied into the sums (of bf16 the kernel does that itself). F is an ls_dtype: LS_BF16,
+ * LS_Q8_0 or LS_Q4_K, a constant wherever the kernel reads it.
  * Group       the least that is copied: steps of 16 k of one tile, with their scales. Whole groups
  *             make a unit (tile and segment), units lie without gaps: MMA.md and MMA_PACKED.md
  *             draw them.
  * Stage       what a place of a ring holds: a few groups, about as many bytes in every format.
- * Exactness   integers of a block become bf16 without rounding, scales f32; which place and how many
- *             stages there are is in no sum.
+ * Exactness   integers of a block become bf16 without rounding, scales f32; which place and how
+ *             many stages there are is in no sum.
  * Private to cuda_mma*.cu. */
 #ifndef LS_CUDA_MMA_FORMAT_H
 #define LS_CUDA_MMA_FORMAT_H
@@ -81,8 +81,8 @@ MMA_FN uint32_t mma_put(uint32_t v, uint32_t mask, uint32_t bits) {
     asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(r) : "r"(v), "r"(mask), "r"(bits));
     return r;
 }
-/* Integers u = 0 to 255 become bf16 by one multiplication: the number whose bits are u is u 2^-133 (a
- * denormal, or the least that is none), so 2^127 times it is u 2^-6. And x is kept times 64: the
+/* Integers u = 0 to 255 become bf16 by one multiplication: the number whose bits are u is u 2^-133
+ * (a denormal, or the least that is none), so 2^127 times it is u 2^-6. And x is kept times 64: the
  * products are those of u and x. An x of 2^122 or more counts as infinite. */
 MMA_FN uint4 mma_times_64(uint4 x) {
     return make_uint4(
@@ -104,8 +104,8 @@ MMA_FN uint32_t mma_q4_pair(uint32_t v, const int i) {
 MMA_FN uint32_t mma_six_pair(uint32_t v) {
     return mma_fma2(mma_put(v, 0x003f003fu, 0x43004300u), 0x3f803f80u, 0xc300c300u);
 }
-/* c = A B, the first step of a chain, and c += A B, the next. Unlike mma_step they may change places
- * with what stands around them. */
+/* c = A B, the first step of a chain, and c += A B, the next. Unlike mma_step they may change
+ * places with what stands around them. */
 MMA_FN void mma_first(float c[4], uint4 a, uint32_t b0, uint32_t b1) {
     asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, "
         "{%4,%5,%6,%7}, {%8,%9}, {%10,%10,%10,%10};"
@@ -129,9 +129,9 @@ MMA_FN void mma_scaled(float c[4], const float v[4], float s0, float s1) {
 /* ---- a warp's segment of x ------------------------------------------------------------------- */
 
 /* bf16: rows 0 to 7 in registers, of rows 8 to 15 in shared memory what each lane wrote. Packed
- * weights need registers for what is on its way: up to 8 rows lie in shared memory as they are, a row
- * of zeros behind all warps' stands for those that are not there; more than 8 rows as of bf16. A row
- * takes 64 bytes more than it has, so that neighbours lie in different banks. */
+ * weights need registers for what is on its way: up to 8 rows lie in shared memory as they are, a
+ * row of zeros behind all warps' stands for those that are not there; more than 8 rows as of bf16.
+ * A row takes 64 bytes more than it has, so that neighbours lie in different banks. */
 #define MMA_X_HELD(F, NT) ((F) == LS_BF16 || (NT) == 2) /* rows 0 to 7, in registers */
 #define MMA_ROW_BYTES (MMA_SEGMENT * 2 + 64)
 #define MMA_MORE_BYTES (16 * 512) /* of rows 8 to 15, a warp */
@@ -149,10 +149,10 @@ MMA_FN uint4 mma_x_of(const uint4 x[16], uint32_t more, const int j, const int p
 /* ---- sums of x ------------------------------------------------------------------------------- */
 
 /* Of Q4_K: the sums of x over parts of 32 k, of a segment, from what the warp holds (see
- * mma_take_x), into shared memory. Lane 4 g + t has those of row g and parts 2t, 2t + 1 of each of two
- * blocks, as three bf16 whose sum they are: 16 bytes a block from `sums` on. x takes the place of A
- * here, registers as they are: its rows 0 to 7 are k 0 and 1 of each four of a part, 8 to 15 are k 2
- * and 3 of the same rows; column p of B is one for part p (2^-6: x is kept times 64). */
+ * mma_take_x), into shared memory. Lane 4 g + t has those of row g and parts 2t, 2t + 1 of each of
+ * two blocks, as three bf16 whose sum they are: 16 bytes a block from `sums` on. x takes the place
+ * of A here, registers as they are: its rows 0 to 7 are k 0 and 1 of each four of a part, 8 to 15
+ * are k 2 and 3 of the same rows; column p of B is one for part p (2^-6: x is kept times 64). */
 template <int NT> MMA_FN void mma_sums(uint32_t sums, const uint4 x[16], uint32_t more, int lane) {
 #pragma unroll
     for (int j = 0; j < NT; j++) {
@@ -194,10 +194,10 @@ MMA_FN void mma_sums_of(uint32_t sums, const uint4 x[16], uint32_t more, int lan
 
 /* ---- parts of 32 k --------------------------------------------------------------------------- */
 
-/* What a warp has on its way of a packed segment, part (32 k) after part: words come out of the ring
- * a piece (16 bytes a lane) ahead of the part that is multiplied, and what a chain of two steps gives
- * meets its scale while the next chain runs. So nothing waits for what was begun last; more on its way
- * than this finds no registers. */
+/* What a warp has on its way of a packed segment, part (32 k) after part: words come out of the
+ * ring a piece (16 bytes a lane) ahead of the part that is multiplied, and what a chain of two
+ * steps gives meets its scale while the next chain runs. So nothing waits for what was begun last;
+ * more on its way than this finds no registers. */
 template <int F, int NT> struct mma_parts {
     uint4 q[2];         /* pieces: of an even place in the segment, of an odd one */
     uint2 s[2];         /* Q8_0: d of a part; Q4_K: s of four parts, of output g and of g + 8 */

@@ -1,23 +1,26 @@
 /* cuda_mma_narrow.cu - the tensor-core linear for 1 to 16 rows (N-MMA, N-MMAQ): decode and
  * verification. What is particular to a format of weights is in cuda_mma_format.h.
- * Structure   one block a multiprocessor: 8 warps that multiply and one that feeds them. The (at most
- *             8) segments of a range are dealt to the warps, one each, so that a warp's activations
- *             stay in its registers while it walks tile after tile. With S segments there are up to
- *             8 / S teams of S warps, each with a tile of its own. An item is one tile a team.
+ * Structure   one block a multiprocessor: 8 warps that multiply and one that feeds them. The (at
+ *             most 8) segments of a range are dealt to the warps, one each, so that a warp's
+ *             activations stay in its registers while it walks tile after tile. With S segments
+ *             there are up to 8 / S teams of S warps, each with a tile of its own. An item is one
+ *             tile a team.
  * Weights     stream through a ring of stages (some 4 KiB) for each warp. The feeder fills a
  *             place again as soon as its warp has read it, and knows all addresses; the warps know
  *             none, and take an item in far less time than memory takes to bring it: only so does
  *             what a full ring holds make up for the time between two launches.
- * Meeting     a team's segment sums meet in shared memory once an item, and are added in order: of bf16
- *             and up to 8 rows behind a barrier of all warps; of packed weights, whose items are shorter,
- *             and of more rows, which are more to add, while the next is multiplied, by a few warps in
- *             turn.
- * Ranges      more than 8 segments: a block makes its tiles in bands, range after range, and keeps a
- *             band's totals in shared memory. (Ranges in different blocks need a launch that joins
- *             them, or a fence and a counter an item: both cost more than an uneven share.)
- * Norms       a norm ahead is a division of the sums by the row's root; of the norm that reads y next
+ * Meeting     a team's segment sums meet in shared memory once an item, and are added in order: of
+ *             bf16 and up to 8 rows behind a barrier of all warps; of packed weights, whose items
+ *             are shorter, and of more rows, which are more to add, while the next is multiplied,
+ *             by a few warps in turn.
+ * Ranges      more than 8 segments: a block makes its tiles in bands, range after range, and keeps
+ *             a band's totals in shared memory. (Ranges in different blocks need a launch that
+ *             joins them, or a fence and a counter an item: both cost more than an uneven share.)
+ * Norms       a norm ahead is a division of the sums by the row's root; of the norm that reads y
+ *             next
  *             the weighted row and its squares are left behind  (N-MMAN).
- * Gates       a gate and an up matrix are walked in turns, a tile of each. The sums of gate's wait in
+ * Gates       a gate and an up matrix are walked in turns, a tile of each. The sums of gate's wait
+ *             in
  *             shared memory for those of up's, and only h is stored  (N-SILU, N-GELU).
  * Early       before cuda_wait only weights are read: the rings are full by then.
  * Source      after design 5.2; where the grid, teams and depth come from is in no result. */
@@ -32,9 +35,9 @@
 
 #if LS_MMA_BULK
 /* The feeder: lane w feeds warp w. No lane waits: the warps meet at the end of an item, so one that
- * waited for its own warp could keep another from what that warp waits for. A place of the first round
- * is empty. Until the warp has used one, so has its x, only MMA_FIRST copies are on their way at once:
- * x, and what the launches ahead read, queue behind all that are. */
+ * waited for its own warp could keep another from what that warp waits for. A place of the first
+ * round is empty. Until the warp has used one, so has its x, only MMA_FIRST copies are on their way
+ * at once: x, and what the launches ahead read, queue behind all that are. */
 template <int F>
 MMA_FN void mma_feed(const mma_narrow_args *a, uint32_t memory, uint32_t bars, int lane) {
     const uint64_t once = mma_once();
@@ -111,8 +114,8 @@ MMA_FN void mma_feed(const mma_narrow_args *a, uint32_t memory, uint32_t bars, i
 
 /* ---- a block's items ------------------------------------------------------------------------- */
 
-/* A segment's steps of bf16 onto the sums: while a group is multiplied the next one comes out of the
- * ring (and of `more`, where there are more than 8 rows). WHOLE: there are 32. */
+/* A segment's steps of bf16 onto the sums: while a group is multiplied the next one comes out of
+ * the ring (and of `more`, where there are more than 8 rows). WHOLE: there are 32. */
 template <int NT, bool WHOLE>
 MMA_FN void mma_segment(float c[NT][4], const uint4 x[16], uint32_t more, mma_ring *r, int steps,
                         int lane) {
@@ -210,7 +213,8 @@ template <int NT> struct mma_shared {
     float meet[2][MMA_WARPS][NT][128];
     float total[MMA_BAND][NT][128]; /* of the ranges so far; of a gate's tile, of all */
     float root[LS_MMA_FEW];         /* of the norm ahead */
-    /* where they are added later, of each buffer: all warps' sums are there; all have added theirs */
+    /* where they are added later, of each buffer: all warps' sums are there; all have added
+     * theirs */
     unsigned long long full[2], added[2];
     mma_at at[MMA_WARPS][2]; /* a warp's last two items, where registers are for x */
 };
@@ -285,11 +289,12 @@ MMA_FN void mma_walk_meeting(const mma_narrow_args &a, mma_ring *ring, uint32_t 
     }
 }
 
-/* ---- items that are added up later ------------------------------------------------------------- */
+/* ---- items that are added up later
+ * ------------------------------------------------------------- */
 
 /* Who adds up an item: the pairs of rows of all tiles go round the warps, so that each has one in
- * turn, and the same of a tile in every range; of gate's tile and up's, too: one thread adds an element
- * of both. The first pair of rows of tile `tile` is warp tile / pair * rows's. */
+ * turn, and the same of a tile in every range; of gate's tile and up's, too: one thread adds an
+ * element of both. The first pair of rows of tile `tile` is warp tile / pair * rows's. */
 typedef struct mma_share {
     int rows, end; /* pairs of rows of a tile; the end of the item's tiles */
 } mma_share;
@@ -488,8 +493,8 @@ static mma_narrow_fn mma_narrow_of(ls_dtype t, int32_t n_rows) {
         return n_rows <= 8 ? mma_narrow<LS_Q4_K, 1> : mma_narrow<LS_Q4_K, 2>;
     return n_rows <= 8 ? mma_narrow<LS_BF16, 1> : mma_narrow<LS_BF16, 2>;
 }
-/* Shared memory that a launch asks for: rings, x as far as it lies there, what is kept beside it. Its
- * sums take more. */
+/* Shared memory that a launch asks for: rings, x as far as it lies there, what is kept beside it.
+ * Its sums take more. */
 static int32_t mma_room(ls_dtype t, int32_t n_rows, int32_t depth) {
     const int32_t groups = n_rows > 8 ? 2 : 1;
     const int32_t x =

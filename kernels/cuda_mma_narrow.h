@@ -1,5 +1,5 @@
-/* cuda_mma_narrow.h - what a block of the narrow kernel works on (cuda_mma_narrow.cu): its items, the
- * warps' x, where sums go, and the rings of weights. Private to it. */
+/* cuda_mma_narrow.h - what a block of the narrow kernel works on (cuda_mma_narrow.cu): its items,
+ * the warps' x, where sums go, and the rings of weights. Private to it. */
 #ifndef LS_CUDA_MMA_NARROW_H
 #define LS_CUDA_MMA_NARROW_H
 
@@ -27,8 +27,8 @@ typedef struct mma_narrow_args {
     int32_t depth;       /* stages of a ring */
 } mma_narrow_args;
 
-/* Where a block is: for each band of its tiles, for each range, the band's tiles, a team each. Tiles
- * are counted in the order they are walked in (mma_tile_of). */
+/* Where a block is: for each band of its tiles, for each range, the band's tiles, a team each.
+ * Tiles are counted in the order they are walked in (mma_tile_of). */
 typedef struct mma_at {
     int tile, range, band, band_end, end;
 } mma_at;
@@ -75,9 +75,9 @@ MMA_FN mma_job mma_job_of(const mma_narrow_args *a, const mma_at *at, int warp) 
     return j;
 }
 
-/* The warp's segment of x (see mma_x_of). In registers: of row g, lane t's four k of the steps 2 q and
- * 2 q + 1; of packed weights times 64. All in registers would leave no room for other kernels' warps
- * beside these, and nothing would begin early. */
+/* The warp's segment of x (see mma_x_of). In registers: of row g, lane t's four k of the steps 2 q
+ * and 2 q + 1; of packed weights times 64. All in registers would leave no room for other kernels'
+ * warps beside these, and nothing would begin early. */
 template <int F>
 MMA_FN void mma_hold_x(const mma_narrow_args *a, uint4 x[16], int row, int segment, int lane) {
     const int k0 = segment * MMA_SEGMENT;
@@ -182,7 +182,8 @@ MMA_FN mma_out mma_out_of(const mma_narrow_args *a, int walked, int group, mma_e
     o.at = (size_t)o.row * (size_t)a->m.n_out[o.matrix] + (size_t)o.out;
     return o;
 }
-/* What is asked for early: what is added (nobody else writes it), and the weight of the norm behind. */
+/* What is asked for early: what is added (nobody else writes it), and the weight of the norm
+ * behind. */
 typedef struct mma_early {
     float add;
     uint32_t weight; /* its bits */
@@ -240,8 +241,8 @@ MMA_FN void mma_store_gated(const mma_narrow_args *a, mma_out o, float gate, flo
 
 /* ---- rings ----------------------------------------------------------------------------------- */
 
-/* A warp's ring: barriers that tell when a place is full and when it is empty, 8 bytes a place. Both
- * sides go round it alike. */
+/* A warp's ring: barriers that tell when a place is full and when it is empty, 8 bytes a place.
+ * Both sides go round it alike. */
 typedef struct mma_ring {
     uint32_t at, full, empty;
     int depth, place;

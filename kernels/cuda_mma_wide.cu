@@ -1,7 +1,7 @@
 /* cuda_mma_wide.cu - the tensor-core linear for many rows (N-MMA): prompts. Bits as few rows.
- * Structure   x is rounded once into scratch (x16 copied), in the order in which lanes read it. A block makes 128
- *             outputs x 128 rows: 4 warps of 64 x 64, chunks of 32 k of both operands in a ring. Two
- *             blocks fit a multiprocessor.
+ * Structure   x is rounded once into scratch (x16 copied), in the order in which lanes read it. A
+ *             block makes 128 outputs x 128 rows: 4 warps of 64 x 64, chunks of 32 k of both
+ *             operands in a ring. Two blocks fit a multiprocessor.
  * Order       a warp's sums c are of one segment. At its end the range's sum so far (in shared
  *             memory) is added before it; at a range's end the total so far (in scratch).
  * Copies      sm_90: the warps take turns at bulk copies; a `full` and an `empty` barrier a place.

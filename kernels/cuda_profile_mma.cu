@@ -1,8 +1,9 @@
 /* cuda_profile_mma.cu - profile `mma`: what it changes in the table of the CUDA backend.
- *   linear, linears   bf16, Q8_0 and Q4_K weights on tensor cores (cuda_mma.h, N-MMA, N-MMAQ); others
- *                     as ieee
+ *   linear, linears   bf16, Q8_0 and Q4_K weights on tensor cores (cuda_mma.h, N-MMA, N-MMAQ);
+ *                     others as ieee
  *   norm_linears      the same weights: products of the weighted row, divided by its root (N-MMAN)
- *   norm_gates        where both have one type of those and rows are few: one launch, which stores h
+ *   norm_gates        where both have one type of those and rows are few: one launch, which stores
+ *                     h
  *   attn, place_attn  a bf16 cache on tensor cores (cuda_mma_attn.h, N-MATTN); other caches as ieee
  *   mat               weights for tensor cores are packed; the row-major copy is only there while
  *                     loading
@@ -222,8 +223,8 @@ static bool leave_next(cuda_backend *cuda, const ls_linear_args *a, ls_mma_next 
     return true;
 }
 
-/* Here and below what was left for this entry is asked for before the first launch: what ieee does is
- * an entry of its own (and leaves x16 and z alone). */
+/* Here and below what was left for this entry is asked for before the first launch: what ieee does
+ * is an entry of its own (and leaves x16 and z alone). */
 static void linears(ls_backend *be, const ls_linear_args *a, int32_t n) {
     LS_CUDA_BEGIN(be, ls_check_linears(n, &why_));
     mma_profile *p = (mma_profile *)cuda->profile_data;

@@ -1,5 +1,5 @@
-/* cuda_share.h - weights on a device, found again by the host memory they came from, so that engines
- * of one backend over one model hold one copy.
+/* cuda_share.h - weights on a device, found again by the host memory they came from, so that
+ * engines of one backend over one model hold one copy.
  * Memory   an entry lives until it was dropped as often as it was given; the device memory is freed
  *          by the caller that drop answers.
  * Threads  the backend's owner. Private to the CUDA backend. */

@@ -1,13 +1,16 @@
-/* cuda_stats.cu - kernels and launchers of what is done to rows of logits: statistics, choose, verdicts.
+/* cuda_stats.cu - kernels and launchers of what is done to rows of logits: statistics, choose,
+ * verdicts.
  * Statistics  a launch a step (stats.body.h): blocks share the segments of a row, a warp each, and
  *             leave what they found in the row's scratch. Every block of the next launch concludes
  *             it for itself. The last launch joins, a block a row. Filters that no row asks for
  *             (`without`) have no steps.
  * Verdicts    a launch that walks the drafts, one over the segments of a residual, one that joins;
  *             where that residual was empty and its draft stands, this last block walks on alone.
- * Scratch     of a row: two copies of the row's state and of what thresholds keep, for a launch reads
- *             one and writes the other; the arrays over segments are written by one step each.
- * Bits        where and when a segment is read is in no result: sums meet in the order of segments. */
+ * Scratch     of a row: two copies of the row's state and of what thresholds keep, for a launch
+ *             reads one and writes the other; the arrays over segments are written by one step
+ *             each.
+ * Bits        where and when a segment is read is in no result: sums meet in the order of
+ *             segments. */
 #define LS_STAT_PIVOTS 31 /* a lane totals a threshold; 7 readings cut 2^31 keys down to one */
 
 #include "accept.body.h"

@@ -121,8 +121,8 @@ LS_FN int32_t ls_choose_segment(const float *w, int n, const ls_draw *draw, int 
     return ls_best_of(&best, token);
 }
 
-/* The largest of one candidate a segment, the first of equals, and its segment; INT32_MIN when there
- * is none. */
+/* The largest of one candidate a segment, the first of equals, and its segment; INT32_MIN when
+ * there is none. */
 LS_FN int32_t ls_best_segment(const int32_t *key, int n_seg, int32_t *seg) {
     ls_best best = ls_best_none();
     for (int s = 0; s < n_seg; s += LS_LANES)

@@ -1,12 +1,12 @@
-/* rows.body.h - bodies that move one row: embedding, gather, the store into the cache, the bias of a
- * linear, SiLU(gate) * up and GELU(gate) * up.
- * N-EMB   widening is exact (N-PACK: one rounding); a scale is one product more. A token outside the
- *         table gives a row of zeros.
+/* rows.body.h - bodies that move one row: embedding, gather, the store into the cache, the bias of
+ * a linear, SiLU(gate) * up and GELU(gate) * up.
+ * N-EMB   widening is exact (N-PACK: one rounding); a scale is one product more. A token outside
+ *         the table gives a row of zeros.
  * N-KV    rounded to the cache's type, nearest even. A slot outside the pool stores nothing.
  * N-BIAS  one addition an element, the bias widened exactly.
  * N-SILU  silu(a) = a / (1 + exp(-a)), then times up, each rounded; exp is N-EXP.
- * N-GELU  gelu(a) = a / (1 + exp(-t)), t = 2 sqrt(2/pi) (a + 0.044715 a^3): the form with tanh, since
- *         (1 + tanh(t / 2)) / 2 = 1 / (1 + exp(-t)). */
+ * N-GELU  gelu(a) = a / (1 + exp(-t)), t = 2 sqrt(2/pi) (a + 0.044715 a^3): the form with tanh,
+ *         since (1 + tanh(t / 2)) / 2 = 1 / (1 + exp(-t)). */
 #ifndef LS_ROWS_BODY_H
 #define LS_ROWS_BODY_H
 

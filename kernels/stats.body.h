@@ -5,10 +5,11 @@
  *           terms never grows when a term becomes 0, so kept mass falls with the threshold and the
  *           largest threshold that keeps enough is one number, however it is searched.
  * Ties      the largest logit with the lowest id; -0 equals +0.
- * Steps     a row is read in steps (ls_stats_plan): in each, every segment of LS_SEGMENT tokens leaves
- *           what it found in the row's scratch (ls_stats_segment), and what all of them found is
- *           concluded before the next (ls_stats_conclude); the last is joined (ls_stats_join). A
- *           segment needs nothing of another in its step: where and when it is read is in no result.
+ * Steps     a row is read in steps (ls_stats_plan): in each, every segment of LS_SEGMENT tokens
+ *           leaves what it found in the row's scratch (ls_stats_segment), and what all of them
+ *           found is concluded before the next (ls_stats_conclude); the last is joined
+ *           (ls_stats_join). A segment needs nothing of another in its step: where and when it is
+ *           read is in no result.
  * Block     conclude and join: a block, whose threads all call it. */
 #ifndef LS_STATS_BODY_H
 #define LS_STATS_BODY_H

@@ -50,7 +50,8 @@
 #ifndef LS_HOLD /* keeps a part in its register, where a compiler would rather load it again */
 #define LS_HOLD(a) ((void)0)
 #endif
-#ifndef LS_ATTN_HELD /* parts whose sums of 8 keys registers hold for a head; 0: heads share loads */
+/* parts whose sums of 8 keys registers hold for a head; 0: heads share loads */
+#ifndef LS_ATTN_HELD
 #define LS_ATTN_HELD 0
 #endif
 #ifndef LS_ATTN_WARPS /* warps of values summed at once, where a head is a multiple of them wide */

@@ -98,7 +98,8 @@ ls_status ls_pass_rig_fma(void *self, int32_t unused, ls_took *took, ls_err *err
 double ls_pass_rig_work(const ls_pass_rig *r, int32_t n_rows) {
     const ls_engine_options *o = ls_engine_opts(r->e);
     const ls_config *c = &ls_engine_model(r->e)->config;
-    /* a row sees the tokens before it and itself: a product with each key, and one with each value */
+    /* a row sees the tokens before it and itself: a product with each key, and one with each
+     * value */
     double keys = 0;
     for (int32_t l = 0; l < o->n_layers; l++)
         for (int32_t i = 1; i <= n_rows; i++)

@@ -1,10 +1,11 @@
-/* bench.h - what a pass costs: passes of any width and the plain read of the weights, as series that
- * bench_time.h runs in turn.
+/* bench.h - what a pass costs: passes of any width and the plain read of the weights, as series
+ * that bench_time.h runs in turn.
  * Pass        what a round of verification costs: the row pass, the draws of its rows and their way
  *             to the host, on a cache that holds `length` tokens, taken back afterwards.
  * Device      from before the pass to behind its draws; wall: until the statistics are on the host.
- * Fma         on a CPU: how many multiply-adds a second its threads do in registers, in the same run;
- *             and how many a pass needs, linears and attention: the ceiling that arithmetic sets.
+ * Fma         on a CPU: how many multiply-adds a second its threads do in registers, in the same
+ *             run; and how many a pass needs, linears and attention: the ceiling that arithmetic
+ *             sets.
  * Read        every byte of the weights that a pass reads, read once by the device (backend.h): the
  *             ceiling that memory sets in the same run.
  * Errors      as ls_pass; LS_ERR_INPUT when length and rows do not fit.
@@ -41,8 +42,8 @@ ls_status ls_pass_rig_fma(void *self, int32_t unused, ls_took *took, ls_err *err
 
 /* Multiply-adds of a pass of n rows. */
 double ls_pass_rig_work(const ls_pass_rig *r, int32_t n_rows);
-/* A pass of n rows over one of one row where each takes as long as the read, or as its arithmetic if
- * that is longer. */
+/* A pass of n rows over one of one row where each takes as long as the read, or as its arithmetic
+ * if that is longer. */
 double ls_pass_rig_floor(const ls_pass_rig *r, int32_t n_rows, double read_us, double million_us);
 
 /* What recorded launches cost when they do nothing: microseconds a launch in a chain of n, on the

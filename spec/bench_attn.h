@@ -1,8 +1,8 @@
 /* bench_attn.h - one attention of a decode or verify step, alone on a device, to be timed.
- * Case        n_rows rows of one sequence as a verify pass has them: row r reads length + r keys. The
- *             keys and values are random; the launches of n_layers caches of their own follow each
- *             other, so that no cache is still near when its turn comes again. Times are of all the
- *             layers together.
+ * Case        n_rows rows of one sequence as a verify pass has them: row r reads length + r keys.
+ *             The keys and values are random; the launches of n_layers caches of their own follow
+ *             each other, so that no cache is still near when its turn comes again. Times are of
+ *             all the layers together.
  * Grid        made for `capacity` keys, as an engine's is for its context; the caches hold only the
  *             keys that are read.
  * Paged       blocks lie in the pool in an order drawn from the seed.

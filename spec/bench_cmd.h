@@ -1,8 +1,8 @@
 /* bench_cmd.h - what the subcommands of `lockstep bench` share: options, models, the record.
  * Models      --target (and --draft), or random weights of --shape in a folder that is removed as
  *             soon as it is open; without either, the embedded pair.
- * Output      a table for people, or with --json one record (--record FILE: both): version, command,
- *             time, model, device, profile, engine, what was asked for, results.
+ * Output      a table for people, or with --json one record (--record FILE: both): version,
+ *             command, time, model, device, profile, engine, what was asked for, results.
  * Errors      LS_ERR_INPUT naming the option.
  * Memory      the job owns its models, engines and results; ls_bench_close frees them. */
 #ifndef LS_BENCH_CMD_H

@@ -1,5 +1,5 @@
-/* bench_passes.c - `lockstep bench verify` and `decode`: widths against one row, and one row against
- * memory and against launches that do nothing. */
+/* bench_passes.c - `lockstep bench verify` and `decode`: widths against one row, and one row
+ * against memory and against launches that do nothing. */
 #include <stdio.h>
 #include <string.h>
 

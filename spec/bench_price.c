@@ -1,10 +1,12 @@
 /* bench_price.c - `lockstep bench price`: what exactness costs, and what going without it costs.
- * Time       passes of 1 to N rows of the profile and of the conventional engine (--against), in turns.
+ * Time       passes of 1 to N rows of the profile and of the conventional engine (--against), in
+ *            turns.
  * Flips      each engine decodes prompts plainly, then reads its own text again in verify passes of
- *            g + 1 rows, as if a drafter had proposed exactly that text. A row whose greedy token is
- *            not the one plain decode took has flipped: rate over all rows, and the first place of
- *            each prompt (from there on the texts would part). Every flip of a drafted place is a
- *            correct draft refused: the acceptance lost. The exact engine's own rate is the control. */
+ *            g + 1 rows, as if a drafter had proposed exactly that text. A row whose greedy token
+ *            is not the one plain decode took has flipped: rate over all rows, and the first place
+ *            of each prompt (from there on the texts would part). Every flip of a drafted place is
+ *            a correct draft refused: the acceptance lost. The exact engine's own rate is the
+ *            control. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* bench_prompt.c - `lockstep bench prompt`: reading a prompt in passes of many rows, by rows a pass,
- * and by the conventional engine where --against names it. */
+/* bench_prompt.c - `lockstep bench prompt`: reading a prompt in passes of many rows, by rows a
+ * pass, and by the conventional engine where --against names it. */
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -1,9 +1,9 @@
 /* bench_round.c - `lockstep bench round`: what speculation gives from end to end, against what the
  * costs of its passes promise.
- * Measured   plain decode and rounds of fixed:g on the same random prompts, in turns; from the end of
- *            the second round to the end of the text, by the wall clock, in rounds that drafted g (the
- *            last of a text may be cut short). speed = plain time a token over speculative time a
- *            token, median of the prompts' own.
+ * Measured   plain decode and rounds of fixed:g on the same random prompts, in turns; from the end
+ *            of the second round to the end of the text, by the wall clock, in rounds that drafted
+ *            g (the last of a text may be cut short). speed = plain time a token over speculative
+ *            time a token, median of the prompts' own.
  * Promised   tau / (v(g + 1) + g c): tau tokens a round; v(M) a target pass of M rows and c a draft
  *            pass of one, over a target pass of one row; on the device, in the same run, at the
  *            length the texts have half-way.

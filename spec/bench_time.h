@@ -1,9 +1,10 @@
-/* bench_time.h - times of things that are compared: all of them are run in turn, again and again, so
- * that a clock that drifts or a neighbour that wakes up touches all of them alike.
- * Order       up through the series, then down, in turns. A first repeat warms up and is thrown away.
+/* bench_time.h - times of things that are compared: all of them are run in turn, again and again,
+ * so that a clock that drifts or a neighbour that wakes up touches all of them alike.
+ * Order       up through the series, then down, in turns. A first repeat warms up and is thrown
+ *             away.
  * Times       microseconds; wall: until the host has the result; device: between two stamps in the
- *             device's order of work (the same clock on the CPU, where work is done when it is asked
- *             for).
+ *             device's order of work (the same clock on the CPU, where work is done when it is
+ *             asked for).
  * Spread      median and quartiles, and the coefficient of variation: deviation over mean.
  * Errors      those of the runs; LS_ERR_STOPPED; LS_ERR_MEMORY. */
 #ifndef LS_BENCH_TIME_H

@@ -1,19 +1,23 @@
 /* chat.h - one user's turn in a model's own chat template, from a small table of known renderers.
- * Source    chat_template.jinja, or chat_template in tokenizer_config.json (the one named "default" of
- *           several); in a GGUF file tokenizer.chat_template. The template is a program in Jinja. It is
- *           not run: markers say which renderer it is, and its own literals what varies.
- * Known     ChatML    <|im_start|>     default system text, BOS or none, what the answer begins with
+ * Source    chat_template.jinja, or chat_template in tokenizer_config.json (the one named "default"
+ *           of several); in a GGUF file tokenizer.chat_template. The template is a program in
+ *           Jinja. It is not run: markers say which renderer it is, and its own literals what
+ *           varies.
+ * Known     ChatML    <|im_start|>     default system text, BOS or none, what the answer begins
+ *           with
  *           Llama 3   <|start_header_id|>  with Llama 3.1's lines of dates or without
- *           Gemma     <start_of_turn>  no system role: its text goes before the user's, or is refused
+ *           Gemma     <start_of_turn>  no system role: its text goes before the user's, or is
+ *                     refused
  *                                      where the template refuses it
  *           Mistral   [INST]           the spaces around the brackets; a system text likewise
- * Refused   a template with none of these markers or of two kinds, and one in which a known kind does
- *           something else (another line end, an unknown default, today's date): nothing is guessed.
+ * Refused   a template with none of these markers or of two kinds, and one in which a known kind
+ *           does something else (another line end, an unknown default, today's date): nothing is
+ *           guessed.
  * Dates     Llama 3.2 asks for today's; here it is the date the template falls back on, so that a
  *           prompt is the same tomorrow.
- * Safety    a person's words are never special tokens, whatever they spell (ls_encode_part), and the
- *           template's markers always are, or the turn is refused. Markers that are plain text to the
- *           tokenizer (Mistral's first models) can be spelled by anyone.
+ * Safety    a person's words are never special tokens, whatever they spell (ls_encode_part), and
+ *           the template's markers always are, or the turn is refused. Markers that are plain text
+ *           to the tokenizer (Mistral's first models) can be spelled by anyone.
  * Memory    a chat owns its texts; parts borrow from it and from the caller.
  * Threads   read-only after open. */
 #ifndef LS_CHAT_H

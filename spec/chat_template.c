@@ -40,8 +40,8 @@ static bool is_quote(char c) {
     return c == '\'' || c == '"';
 }
 
-/* The literal whose opening quote is at q, unescaped into out; *next: behind its closing quote. False:
- * no literal, or one with an escape that is not known. */
+/* The literal whose opening quote is at q, unescaped into out; *next: behind its closing quote.
+ * False: no literal, or one with an escape that is not known. */
 static bool literal(const reader *r, const char *q, ls_text *out, const char **next,
                     ls_status *status) {
     const char *p = q + 1;
@@ -126,8 +126,8 @@ static bool ends(const ls_text *t, const char *tail) {
 static const char system_head[] = "<|im_start|>system\n", turn_end[] = "<|im_end|>\n",
                   answer_head[] = "<|im_start|>assistant";
 
-/* A literal that begins with the head of a system turn: only the head, with the message's own content
- * behind it; or a whole turn, which is the default. */
+/* A literal that begins with the head of a system turn: only the head, with the message's own
+ * content behind it; or a whole turn, which is the default. */
 static ls_status system_literal(const reader *r, ls_chat *c, const ls_text *t, const char *next) {
     const size_t head = strlen(system_head), tail = strlen(turn_end);
     if (t->n == head) {

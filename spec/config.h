@@ -4,20 +4,23 @@
  *             mistral  MistralForCausalLM; sliding_window has to be stated (absent means 4096)
  *             qwen2    Qwen2ForCausalLM; Qwen2 and 2.5: biases of q, k, v
  *             qwen3    Qwen3ForCausalLM: a norm of each query and key head
- *             gemma3_text  Gemma3ForCausalLM: four norms a layer, scaled embeddings, GELU, local and
+ *             gemma3_text  Gemma3ForCausalLM: four norms a layer, scaled embeddings, GELU, local
+ *                          and
  *                      global layers with a base of rotation each
- *             gemma3   Gemma3ForConditionalGeneration: the same in text_config; what it has for images
- *                      is left aside
- *           Mistral and Qwen have to state the sizes whose defaults differ between families; of Gemma,
- *           whose published files leave them out, an absent field means what transformers takes for it.
- * Rotation  rope_scaling or rope_parameters of type default, linear, llama3, yarn or dynamic (rope.h).
- *           Yarn makes the text as long as factor times the original context. In Gemma they are of the
- *           global layers; rope_local_base_freq, or sliding_attention in rope_parameters, of the
- *           others.
- * Window    a row of a local layer sees its last `window` keys. Which layers are local: in mistral all;
- *           in qwen2 and qwen3, where use_sliding_window is true, those from max_window_layers on; in
- *           gemma3 all but every sliding_window_pattern-th; or what layer_types says. A window as
- *           long as the context leaves no key out and is none. In llama a declared one is refused.
+ *             gemma3   Gemma3ForConditionalGeneration: the same in text_config; what it has for
+ *                      images is left aside
+ *           Mistral and Qwen have to state the sizes whose defaults differ between families; of
+ *           Gemma, whose published files leave them out, an absent field means what transformers
+ *           takes for it.
+ * Rotation  rope_scaling or rope_parameters of type default, linear, llama3, yarn or dynamic
+ *           (rope.h). Yarn makes the text as long as factor times the original context. In Gemma
+ *           they are of the global layers; rope_local_base_freq, or sliding_attention in
+ *           rope_parameters, of the others.
+ * Window    a row of a local layer sees its last `window` keys. Which layers are local: in mistral
+ *           all; in qwen2 and qwen3, where use_sliding_window is true, those from max_window_layers
+ *           on; in gemma3 all but every sliding_window_pattern-th; or what layer_types says. A
+ *           window as long as the context leaves no key out and is none. In llama a declared one is
+ *           refused.
  * Refused   by name: every field that would change arithmetic and is not built (other activation,
  *           other biases, other rope scaling, quantisation, tensor-parallel slices, partial
  *           rotation, soft caps, experts, attention to later tokens).

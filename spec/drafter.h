@@ -48,7 +48,8 @@ struct ls_drafter {
     int32_t context;   /* tokens it can look at; INT32_MAX without a model */
     ls_status (*begin)(ls_drafter *, ls_err *); /* a new sequence: forget the last */
     ls_status (*draft)(ls_drafter *, const ls_draft_job *, ls_draft_block *, ls_err *);
-    /* Makes a pending block true: stats [n] as they were drawn. Drafts end before one with flags. */
+    /* Makes a pending block true: stats [n] as they were drawn. Drafts end before one with
+     * flags. */
     void (*settle)(ls_drafter *, const ls_row_stats *stats, ls_draft_block *);
     /* Probability row of drafted token i of the last block, host memory [V] (want_probs only). */
     ls_status (*probs)(ls_drafter *, int32_t i, const float **row, ls_err *);

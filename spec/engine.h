@@ -73,7 +73,8 @@ ls_status ls_pass(ls_engine *e, const ls_row *rows, int32_t n, ls_err *err);
 ls_status ls_prefill(ls_engine *e, int32_t seq, const int32_t *token, int32_t n, int32_t pos0,
                      ls_err *err);
 
-/* What is drawn for the wanted rows of a pass, as part of it: their statistics stay on the device. */
+/* What is drawn for the wanted rows of a pass, as part of it: their statistics stay on the
+ * device. */
 typedef struct ls_draws {
     const ls_warp *warp; /* [wanted rows] */
     const ls_draw *draw; /* likewise */
@@ -81,14 +82,14 @@ typedef struct ls_draws {
 } ls_draws;
 ls_status ls_pass_drawn(ls_engine *e, const ls_row *rows, int32_t n, const ls_draws *draws,
                         ls_err *err);
-/* As ls_pass, or ls_pass_drawn where `draws` is given; the tokens of the last n_chain rows are what a
- * chain drew: chain[i].token on the device (rows[i].token is then any known id). chain:
+/* As ls_pass, or ls_pass_drawn where `draws` is given; the tokens of the last n_chain rows are what
+ * a chain drew: chain[i].token on the device (rows[i].token is then any known id). chain:
  * ls_chain_stats of an engine of this backend. */
 ls_status ls_pass_after(ls_engine *e, const ls_row *rows, int32_t n, const ls_row_stats *chain,
                         int32_t n_chain, const ls_draws *draws, ls_err *err);
 ls_status ls_pass_logits(ls_engine *e, int32_t row, float *dst, ls_err *err); /* [V] */
-/* Judges the drafts of a verify pass, whose row 0 is the last committed token and row i + 1 draft i,
- * all wanted and drawn. */
+/* Judges the drafts of a verify pass, whose row 0 is the last committed token and row i + 1 draft
+ * i, all wanted and drawn. */
 typedef struct ls_accept {
     ls_accept_kind kind;
     int32_t n;                 /* drafts */
@@ -100,8 +101,8 @@ typedef struct ls_accept {
 } ls_accept;
 ls_status ls_pass_accept(ls_engine *e, const ls_accept *how, ls_err *err);
 /* Brings, in one piece, what the round left on the device: the chain's statistics [n_draft], the
- * verdict (stale unless ls_pass_accept ran; may be NULL), the statistics of wanted rows [0, n). Host
- * memory. */
+ * verdict (stale unless ls_pass_accept ran; may be NULL), the statistics of wanted rows [0, n).
+ * Host memory. */
 ls_status ls_pass_result(ls_engine *e, ls_row_stats *draft, int32_t n_draft,
                          ls_verdict_set *verdict, ls_row_stats *stats, int32_t n, ls_err *err);
 
@@ -127,8 +128,8 @@ typedef struct ls_trace {
 } ls_trace;
 void ls_engine_trace(ls_engine *e, const ls_trace *trace); /* NULL = off; borrowed */
 
-/* Counters since create: passes, rows, bytes of weights one pass reads, and products with weights of
- * each of its rows. */
+/* Counters since create: passes, rows, bytes of weights one pass reads, and products with weights
+ * of each of its rows. */
 typedef struct ls_engine_counts {
     int64_t n_pass, n_row;
     size_t weight_bytes;

@@ -1,4 +1,5 @@
-/* engine_impl.h - the inside of an engine, for engine.c (what it owns) and pass.c (what it runs). */
+/* engine_impl.h - the inside of an engine, for engine.c (what it owns) and pass.c (what it
+ * runs). */
 #ifndef LS_ENGINE_IMPL_H
 #define LS_ENGINE_IMPL_H
 

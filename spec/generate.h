@@ -1,6 +1,6 @@
 /* generate.h - prompt in, tokens out: rounds of draft, verify, accept, commit.
- * Round       the last committed token is not yet in the cache. Draft g tokens, verify g + 1 rows in
- *             one pass, judge them in order, commit, rewind both caches to the committed length.
+ * Round       the last committed token is not yet in the cache. Draft g tokens, verify g + 1 rows
+ *             in one pass, judge them in order, commit, rewind both caches to the committed length.
  * End         the first of: an end-of-text token (emitted), a stop string (its token emitted, the
  *             text cut before it), max_new, the context. A stop wins a tie with the limit. Tokens
  *             after the end are neither emitted, counted nor cached.
@@ -31,7 +31,8 @@ static inline const char *ls_end_name(ls_end e) {
 typedef struct ls_gen_hooks {
     void *self;
     /* A token was committed at `position`. row: the target's logits that chose it, [V] host memory,
-     * given only when want_logits is set. index: its place in its round; drafted: it was accepted. */
+     * given only when want_logits is set. index: its place in its round; drafted: it was
+     * accepted. */
     void (*token)(void *self, int32_t position, int32_t token, int32_t index, bool drafted,
                   const float *row, int32_t n_vocab);
     bool want_logits;

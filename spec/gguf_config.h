@@ -6,8 +6,9 @@
  * Rotation  rope.scaling.* of type none, linear and yarn, or rope_freqs.weight, a table of factors
  *           (Llama 3.1). In gemma3 they are of the global layers; rope.freq_base_swa is the others'
  *           base.
- * Window    llama: every layer's. gemma3: attention.sliding_window_pattern, 6 where it is absent. In
- *           qwen2 and qwen3 one shorter than the context is refused: no key says which layers have it.
+ * Window    llama: every layer's. gemma3: attention.sliding_window_pattern, 6 where it is absent.
+ *           In qwen2 and qwen3 one shorter than the context is refused: no key says which layers
+ *           have it.
  * Norms     of gemma3 are stored with the one added, unlike a folder's.
  * Bounds    those of config.h.
  * Head      tied when the file holds no output.weight.

@@ -1,6 +1,6 @@
 /* gguf_tokenizer.h - the tokenizer in a GGUF file, as a BPE of tokenizer.h.
- * Built     tokenizer.ggml.model "gpt2" with tokenizer.ggml.pre gpt-2 (or gpt2), llama-bpe, qwen2 or
- *           smollm: each stands for the chain that the model's tokenizer.json has; default: for
+ * Built     tokenizer.ggml.model "gpt2" with tokenizer.ggml.pre gpt-2 (or gpt2), llama-bpe, qwen2
+ *           or smollm: each stands for the chain that the model's tokenizer.json has; default: for
  *           llama.cpp's own. Model "llama": SentencePiece, merged by tokenizer.ggml.scores (two
  *           neighbours whose joint spelling is a normal token, highest score first, leftmost among
  *           equals), with byte tokens for characters that have none. Any other gives no tokenizer,
@@ -13,8 +13,8 @@
  *           tokenizer.ggml.add_space_prefix is false; decoding leaves out the first.
  * BOS, EOS  around a text when tokenizer.ggml.add_bos_token and add_eos_token say so; without the
  *           keys, BOS for llama-bpe and "llama".
- * Errors    LS_ERR_INPUT with file and key for lists that are missing or of the wrong type, and what
- *           tokenizer.h refuses.
+ * Errors    LS_ERR_INPUT with file and key for lists that are missing or of the wrong type, and
+ *           what tokenizer.h refuses.
  * Memory    the tokenizer is the caller's; it borrows nothing from the file. */
 #ifndef LS_GGUF_TOKENIZER_H
 #define LS_GGUF_TOKENIZER_H

@@ -1,11 +1,11 @@
 /* gguf_view.h - the tensors of a GGUF file as a Hugging Face folder would hold them.
  * Names     token_embd, output_norm, output; under blk.N. attn_norm, attn_{q,k,v,output}, ffn_norm,
- *           ffn_{gate,up,down}, and where the family has them attn_{q,k}_norm, post_attention_norm and
- *           post_ffw_norm, each with .weight; attn_{q,k,v}.bias. They come out under the names of
- *           weights.h. One that is missing, has another shape, or has no place in the model is
+ *           ffn_{gate,up,down}, and where the family has them attn_{q,k}_norm, post_attention_norm
+ *           and post_ffw_norm, each with .weight; attn_{q,k,v}.bias. They come out under the names
+ *           of weights.h. One that is missing, has another shape, or has no place in the model is
  *           refused by name.
- * Rotation  llama files hold the rows of q and k of each head in pairs (2i, 2i + 1), rotated together;
- *           here a pair is (i, i + E/2), so these rows are put back in that order.
+ * Rotation  llama files hold the rows of q and k of each head in pairs (2i, 2i + 1), rotated
+ *           together; here a pair is (i, i + E/2), so these rows are put back in that order.
  * Types     F32, F16 and BF16 stay as they are, and so do matrices of Q8_0 and Q4_K (packed.h)
  *           unless all is to be widened; the other block types of quant.h come out as F32.
  * Memory    what is neither widened nor put in order stays in the file's mapping, which has to

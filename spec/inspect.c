@@ -97,7 +97,8 @@ static void put_stored_tokenizer(FILE *out, const ls_gguf *g) {
     fputs(any ? "; not built: scripts can give prompts as token ids\n" : "none in the file\n", out);
 }
 
-/* Bytes that text may have and that no token stands for: text with one of them cannot be encoded. */
+/* Bytes that text may have and that no token stands for: text with one of them cannot be
+ * encoded. */
 static void put_gaps(FILE *out, const ls_tokenizer *tok) {
     bool there[256] = {false};
     for (int32_t id = 0; id < ls_tokenizer_size(tok); id++) {

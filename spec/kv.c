@@ -1,5 +1,5 @@
-/* Copy-on-write at block grain: a block's `refs` counts the sequences that map it; reserve replaces a
- * shared block by a copy before it can be written. The contiguous cache is the same code with one
+/* Copy-on-write at block grain: a block's `refs` counts the sequences that map it; reserve replaces
+ * a shared block by a copy before it can be written. The contiguous cache is the same code with one
  * block per sequence region, never shared. */
 #include "kv.h"
 
@@ -192,8 +192,8 @@ void ls_kv_close(ls_kv *kv, int32_t seq) {
     s->used = false;
 }
 
-/* Makes rows [from, to) of the sequence writable: blocks it lacks are taken, blocks it shares with a
- * fork are replaced by copies. All or nothing. */
+/* Makes rows [from, to) of the sequence writable: blocks it lacks are taken, blocks it shares with
+ * a fork are replaced by copies. All or nothing. */
 static ls_status own_rows(ls_kv *kv, kv_seq *s, int32_t from, int32_t to, ls_err *err) {
     const int32_t want = blocks_for(kv, to), first = from / kv->block_rows;
     int32_t need = want > s->n_table ? want - s->n_table : 0;

@@ -40,8 +40,8 @@ ls_status ls_kv_reserve(ls_kv *kv, int32_t seq, int32_t n, ls_err *err);
 void ls_kv_append(ls_kv *kv, int32_t seq, int32_t n);
 /* Drops rows at and past n; blocks that hold none go back to the pool. */
 ls_status ls_kv_rewind(ls_kv *kv, int32_t seq, int32_t n, ls_err *err);
-/* Row index[i] (ascending, >= prefix) becomes row prefix + i, the rest is dropped: the accepted path
- * of a tree. Keys were rotated by depth, so the bits need no change. */
+/* Row index[i] (ascending, >= prefix) becomes row prefix + i, the rest is dropped: the accepted
+ * path of a tree. Keys were rotated by depth, so the bits need no change. */
 ls_status ls_kv_keep(ls_kv *kv, int32_t seq, int32_t prefix, const int32_t *index, int32_t n,
                      ls_err *err);
 /* A new sequence whose first n rows are those of src: whole blocks shared, the rest copied. */

@@ -1,6 +1,7 @@
 /* load.h - word of a load that may take a while: who is told how far it is, in bytes.
- * Told      ls_model_open while it copies what a GGUF file holds in blocks, ls_engine_create while it
- *           brings weights to a device; what stays in a mapping takes no time and is not told of.
+ * Told      ls_model_open while it copies what a GGUF file holds in blocks, ls_engine_create while
+ *           it brings weights to a device; what stays in a mapping takes no time and is not told
+ *           of.
  * Threads   called from the loading thread. */
 #ifndef LS_LOAD_H
 #define LS_LOAD_H

@@ -46,8 +46,9 @@ static int finish(const char *name, ls_status status, const ls_err *err) {
 }
 
 /* The OpenMP library reads how long an idle thread spins when it is loaded, and its default of
- * milliseconds makes passes many times slower where another program wants the processor too. A short
- * spin costs nothing on an idle machine. Started again with it, unless the person chose otherwise. */
+ * milliseconds makes passes many times slower where another program wants the processor too. A
+ * short spin costs nothing on an idle machine. Started again with it, unless the person chose
+ * otherwise. */
 static void settle_waiting(char **argv) {
     if (getenv("OMP_WAIT_POLICY") || getenv("GOMP_SPINCOUNT"))
         return;

@@ -1,6 +1,7 @@
 /* lua_module.h - what the files of `require "lockstep"` share: the run, handles, argument tables.
  * Files       lua_module_{args,handle,json}.c serve the others; each of lua_module_{model,policy,
- *             generate,check,stats,data,script,kernel,figure}.c brings the functions of one subject.
+ *             generate,check,stats,data,script,kernel,figure}.c brings the functions of one
+ *             subject.
  * Raising     functions that take a lua_State may raise; what they hold then is freed by the
  *             collector: handles, boxes and Lua values only, never a bare malloc.
  * Messages    "script.lua:12: generate: 'max_new' must be an integer >= 1, got 'x'".

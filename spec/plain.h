@@ -27,12 +27,13 @@ typedef struct ls_plain {
 ls_status ls_plain_run(const ls_gen *gen, ls_engine *engine, ls_plain **out, ls_err *err);
 void ls_plain_destroy(ls_plain *p);
 
-/* Runs plain decode again up to the row that chooses the token at absolute `position`, that one pass
- * under `trace`. */
+/* Runs plain decode again up to the row that chooses the token at absolute `position`, that one
+ * pass under `trace`. */
 ls_status ls_plain_trace(const ls_gen *gen, ls_engine *engine, const ls_plain *plain,
                          int32_t position, const ls_trace *trace, ls_err *err);
 
-/* SHA-256 of one cache row: for each layer, k then v, as stored. *n_value: how many values that is. */
+/* SHA-256 of one cache row: for each layer, k then v, as stored. *n_value: how many values that
+ * is. */
 ls_status ls_cache_row_digest(ls_engine *engine, int32_t seq, int32_t index, ls_sha256 *h,
                               unsigned char out[LS_SHA256_RAW], int64_t *n_value, ls_err *err);
 

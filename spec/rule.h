@@ -4,7 +4,8 @@
  * Lossless    `rejection` keeps the distribution (Leviathan et al. 2211.17192; Chen et al.
  *             2302.01318), with a point mass for drafters that have no probabilities.
  * Lossy       everything else says so, and every record repeats it.
- * Errors      LS_ERR_NUMERIC for a row without a token; LS_ERR_SCRIPT from a rule written in Lua. */
+ * Errors      LS_ERR_NUMERIC for a row without a token; LS_ERR_SCRIPT from a rule written in
+ *             Lua. */
 #ifndef LS_RULE_H
 #define LS_RULE_H
 

@@ -105,8 +105,8 @@ static uint64_t key_of(uint64_t seed, const char *name) {
     return mix(seed * step + h);
 }
 
-/* Numbers first, first + 1, ... of a tensor: four from each word, each picks one of the quantiles of
- * the normal distribution. `first` is a multiple of 4. */
+/* Numbers first, first + 1, ... of a tensor: four from each word, each picks one of the quantiles
+ * of the normal distribution. `first` is a multiple of 4. */
 static void fill(uint16_t *out, int64_t n, uint64_t key, int64_t first, const uint16_t *quantile) {
     uint64_t at = key + (uint64_t)(first / 4) * step;
     int64_t i = 0;
@@ -297,8 +297,8 @@ static ls_status write_config(writer *w, ls_err *err) {
     return LS_OK;
 }
 
-/* A byte's letter in byte-level vocabularies: itself where it prints, else the next from U+0100. The
- * other ids are " 256", " 257", ...: no merge makes them, but a model may say them. */
+/* A byte's letter in byte-level vocabularies: itself where it prints, else the next from U+0100.
+ * The other ids are " 256", " 257", ...: no merge makes them, but a model may say them. */
 static ls_status write_tokenizer(writer *w, ls_err *err) {
     (void)err;
     fputs("{\"version\": \"1.0\", \"added_tokens\": [], \"normalizer\": null,\n"

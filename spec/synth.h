@@ -1,15 +1,16 @@
-/* synth.h - model folders with random weights, for measuring speed at shapes nobody ships, and pairs
- * whose draft agrees with its target as often as is wanted.
+/* synth.h - model folders with random weights, for measuring speed at shapes nobody ships, and
+ * pairs whose draft agrees with its target as often as is wanted.
  * Weights     bf16, normal of mean 0; norms are 1. Variances, so that nothing degenerates:
- *               q_proj           9 / n_in   scores of standard deviation 3: attention picks few keys
+ *               q_proj           9 / n_in   scores of standard deviation 3: attention picks few
+ *                                keys
  *               o_proj, down     4 / n_in   layers outweigh the token they began with
  *               other linears    1 / n_in   activations keep their size
  *               embedding, head  ln(V) / D  logits of variance ln(V): entropy near ln(V) / 2
  * Head        the embedding where the real model's is (all but llama-3-8b).
  * Pair        the draft is the target's embedding, first N layers and head, bit for bit. The later
- *             layers of the target write into the residual stream scaled by S sqrt(N / (L - N)): all
- *             of them together add S times what the first N added. S = 0: every draft agrees. The
- *             hidden states of the two have a cosine near 1 / sqrt(1 + S^2) whatever the shape.
+ *             layers of the target write into the residual stream scaled by S sqrt(N / (L - N)):
+ *             all of them together add S times what the first N added. S = 0: every draft agrees.
+ *             The hidden states of the two have a cosine near 1 / sqrt(1 + S^2) whatever the shape.
  * Tokenizer   one token a byte, ids from 256 on are words of their own number: such a folder works
  *             with generate, check and run at its full vocabulary.
  * Random      a tensor is a function of the seed, its name and its shape: the same bytes on every

@@ -1,8 +1,8 @@
-/* tokenizer.h - BPE from tokenizer.json, byte-level or as SentencePiece does it: text to ids, ids to
- * text.
+/* tokenizer.h - BPE from tokenizer.json, byte-level or as SentencePiece does it: text to ids, ids
+ * to text.
  * Built     model BPE (merges as "a b" or ["a", "b"], ignore_merges, byte_fallback, unk_token,
- *           fuse_unk); normalizers NFC, NFKC, Prepend, Replace (literal); splitters ByteLevel, Split
- *           (regex or literal, all behaviours, invert), Digits, Metaspace; post-processors
+ *           fuse_unk); normalizers NFC, NFKC, Prepend, Replace (literal); splitters ByteLevel,
+ *           Split (regex or literal, all behaviours, invert), Digits, Metaspace; post-processors
  *           ByteLevel, TemplateProcessing; decoders ByteLevel, Replace, Metaspace, ByteFallback,
  *           Fuse, Strip of the text's beginning; Sequence of each; added tokens with all flags.
  *           Anything else is refused with its JSON path: a default would give wrong ids.
@@ -12,13 +12,13 @@
  *           vocabulary may lack control characters and bytes of no assigned character; a text that
  *           has one is refused, where the reference drops it.
  * Text      is bytes. What is not UTF-8 is read as U+FFFD per maximal part (utf8.h) and counted.
- * Bytes     that make no character, in tokens: one U+FFFD per maximal part, or with byte fallback one
- *           per byte (sentencepiece's rule; the reference looks back over a whole run, which cannot
- *           be shown as it comes).
+ * Bytes     that make no character, in tokens: one U+FFFD per maximal part, or with byte fallback
+ *           one per byte (sentencepiece's rule; the reference looks back over a whole run, which
+ *           cannot be shown as it comes).
  * Time      n log n in any text under the patterns of known models. A foreign pattern that
  *           backtracks past a limit, which is for the whole text and grows with it, is an error and
- *           not a hang; one that looks ahead over the text from every place of it takes n squared. Ids
- *           or spellings chosen so that they crowd one place of a table are refused.
+ *           not a hang; one that looks ahead over the text from every place of it takes n squared.
+ *           Ids or spellings chosen so that they crowd one place of a table are refused.
  * Memory    a tokenizer owns its tables; ls_ids and ls_text belong to the caller, who frees them.
  * Threads   a tokenizer is read-only after open: any number of threads may use one. */
 #ifndef LS_TOKENIZER_H
@@ -51,9 +51,9 @@ enum {                          /* flags of encode */
        LS_ENCODE_NO_SPECIAL = 2 /* untrusted text: special tokens spelled in it are plain text */
 };
 
-/* A text in parts: `plain` ones are a person's words, in which special tokens are plain text: neither
- * their spelling nor merges make one, also with what stands around them. Added tokens that the file
- * does not call special are read there as anywhere. */
+/* A text in parts: `plain` ones are a person's words, in which special tokens are plain text:
+ * neither their spelling nor merges make one, also with what stands around them. Added tokens that
+ * the file does not call special are read there as anywhere. */
 typedef struct ls_encode_part {
     const char *s;
     size_t n;
@@ -91,10 +91,12 @@ ls_status ls_tokenizer_decode(const ls_tokenizer *tok, const int32_t *ids, size_
 
 /* Largest id + 1: ids at or past it exist in no text. */
 int32_t ls_tokenizer_size(const ls_tokenizer *tok);
-/* The bytes a token stands for inside a text, not zero-terminated; NULL for an id without a token. */
+/* The bytes a token stands for inside a text, not zero-terminated; NULL for an id without a
+ * token. */
 const uint8_t *ls_tokenizer_bytes(const ls_tokenizer *tok, int32_t id, size_t *n);
 bool ls_tokenizer_is_special(const ls_tokenizer *tok, int32_t id);
-/* Id of the token spelled so in the file (byte letters, or a mark for a space), or of an added token;
+/* Id of the token spelled so in the file (byte letters, or a mark for a space), or of an added
+ * token;
  * -1: none. */
 int32_t ls_tokenizer_find(const ls_tokenizer *tok, const char *spelling);
 /* First id the template puts before a text; -1: none. */

@@ -1,9 +1,9 @@
 /* tokenizer_bpe.c - the merges of one pre-token: lowest rank first, leftmost among equals.
  *
- * Short pieces are scanned anew after each merge. Longer ones keep their candidate pairs in a heap, and
- * very long ones in a list for each rank, with the heap for what comes out of turn (a merge that makes
- * a pair of lower rank, which trained vocabularies have not): a megabyte of one letter costs time in
- * proportion. All do the same merges in the same order. */
+ * Short pieces are scanned anew after each merge. Longer ones keep their candidate pairs in a heap,
+ * and very long ones in a list for each rank, with the heap for what comes out of turn (a merge
+ * that makes a pair of lower rank, which trained vocabularies have not): a megabyte of one letter
+ * costs time in proportion. All do the same merges in the same order. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -67,8 +67,8 @@ static ls_status merge_short(ls_tok_work *w, int32_t *id, size_t n, ls_err *err)
 
 /* ---- long pieces ----------------------------------------------------------------------------- */
 
-/* A candidate is rank << 32 | place of the left symbol, so that keys are in the order of merging. It is
- * stale when the pair at that place has another rank by now. */
+/* A candidate is rank << 32 | place of the left symbol, so that keys are in the order of merging.
+ * It is stale when the pair at that place has another rank by now. */
 
 static void heap_up(ls_tok_queue *q, uint64_t key) {
     size_t i = q->n_heap++;
@@ -117,8 +117,8 @@ static int by_place(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Takes the next rank's candidates, in order of place; false: there are none. They come off the list
- * in reverse, and went onto it in order but where several ranks made them. */
+/* Takes the next rank's candidates, in order of place; false: there are none. They come off the
+ * list in reverse, and went onto it in order but where several ranks made them. */
 static ls_status next_batch(ls_tok_queue *q, bool *found, ls_err *err) {
     size_t word = (size_t)(q->rank + 1) / 64, n = 0;
     while (word < q->n_word && q->some[word] == 0)
@@ -150,8 +150,8 @@ static ls_status next_batch(ls_tok_queue *q, bool *found, ls_err *err) {
     return LS_OK;
 }
 
-/* The lowest key; false: none is left. What came behind the batch's rank waits in the lists, what came
- * at it or before it in the heap. */
+/* The lowest key; false: none is left. What came behind the batch's rank waits in the lists, what
+ * came at it or before it in the heap. */
 static ls_status queue_pop(ls_tok_queue *q, bool *found, uint64_t *key, ls_err *err) {
     *found = true;
     if (q->at_batch == q->n_batch && q->n_heap == 0 && q->sorted)

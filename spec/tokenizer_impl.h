@@ -210,8 +210,8 @@ static inline size_t ls_tok_merge_slot(const ls_tokenizer *tok, uint64_t pair) {
     return (size_t)(pair * 0x9E3779B97F4A7C15u >> tok->merge_shift);
 }
 
-/* May a symbol or a merge of this text be the token? A vocabulary can spell "<s>", and have the merges
- * that build it. Unk and bytes have no other. */
+/* May a symbol or a merge of this text be the token? A vocabulary can spell "<s>", and have the
+ * merges that build it. Unk and bytes have no other. */
 static inline bool ls_tok_may_be(const ls_tok_work *w, int32_t id) {
     return !w->plain || !(w->tok->token[id].flags & LS_TOK_SPECIAL);
 }

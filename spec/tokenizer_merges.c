@@ -29,8 +29,8 @@ static ls_status make_table(ls_tokenizer *tok, size_t n, ls_err *err) {
     return LS_OK;
 }
 
-/* The entry of the pair, or the empty one where it belongs; NULL: the file's ids were chosen to make
- * searches long. */
+/* The entry of the pair, or the empty one where it belongs; NULL: the file's ids were chosen to
+ * make searches long. */
 static ls_tok_merge *find(const ls_tokenizer *tok, uint64_t pair) {
     size_t mask = tok->n_merge_slots - 1, i = ls_tok_merge_slot(tok, pair);
     for (size_t n = 0; n < LS_TOK_PROBES_MAX; n++, i = (i + 1) & mask)

@@ -1,4 +1,5 @@
-/* tokenizer_parts.c - the components around the model: splitters, template, and the checks of all. */
+/* tokenizer_parts.c - the components around the model: splitters, template, and the checks of
+ * all. */
 #include <stdlib.h>
 #include <string.h>
 

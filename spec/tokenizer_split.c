@@ -16,9 +16,9 @@
  * stay within a few times the text's length, and far from for ever. */
 #define MATCH_STEPS_MIN 10000000u
 #define MATCH_STEPS_PER_BYTE 64u
-/* PCRE2 counts anew at each place where a match may begin, and does not tell what it took. So a search
- * gets few steps a place first; when they are not enough it goes on place by place, each with more and
- * more, and a place is charged with the last limit that was too low. */
+/* PCRE2 counts anew at each place where a match may begin, and does not tell what it took. So a
+ * search gets few steps a place first; when they are not enough it goes on place by place, each
+ * with more and more, and a place is charged with the last limit that was too low. */
 #define SEARCH_STEPS 1024u
 #define SEARCH_TIMES 4u
 

@@ -14,8 +14,8 @@
  * Head      tied and absent: the embedding. Tied and present: equal bytes are fine, others
  *           refused. Untied and absent: refused. ls_head_rule decides where a person knows better.
  * Memory    pointers borrow the checkpoint's mapping, which has to outlive this; tensors whose
- *           bytes are not aligned to their type, and norms with the one added, are copied into memory
- *           owned here.
+ *           bytes are not aligned to their type, and norms with the one added, are copied into
+ *           memory owned here.
  * Threads   read-only after bind. */
 #ifndef LS_WEIGHTS_H
 #define LS_WEIGHTS_H

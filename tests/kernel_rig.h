@@ -13,8 +13,8 @@ float kr_uniform(uint32_t seed, size_t i);
 void kr_fill(float *x, size_t n, uint32_t seed, float scale);
 /* malloc, filled with NaN; fails the test when there is no memory. */
 void *kr_alloc(size_t bytes);
-/* n seeded values of a storage type, in [-scale, scale); of a packed one whole blocks, some of whose
- * scales are negative or denormal. */
+/* n seeded values of a storage type, in [-scale, scale); of a packed one whole blocks, some of
+ * whose scales are negative or denormal. */
 void *kr_weights(size_t n, ls_dtype t, uint32_t seed, float scale);
 /* Element i in double, decoded by its own arithmetic; of Q4_K rounded to float once (N-PACK). */
 double kr_value(const void *p, size_t i, ls_dtype t);
@@ -40,7 +40,8 @@ void kr_sync(ls_backend *be);
  * On the CPU, be->op(be, args). Elsewhere the operands are copied to the device, the results back,
  * and every result is compared with that of the same call on the CPU, bit for bit, where the
  * device's profile promises those bits; a NaN may have any payload. What lies
- * behind an operand is not copied: NaN is there instead, or nothing (LS_TEST_THIN, for memcheck). */
+ * behind an operand is not copied: NaN is there instead, or nothing (LS_TEST_THIN, for
+ * memcheck). */
 void kr_embed(ls_backend *be, const ls_embed_args *a);
 void kr_rmsnorm(ls_backend *be, const ls_rmsnorm_args *a);
 void kr_linear(ls_backend *be, const ls_linear_args *a);

@@ -46,8 +46,8 @@ void ls_assert_bits(const float *a, const float *b, size_t n, const char *what);
 /* How many of n floats differ in bits. */
 size_t ls_count_bits(const float *a, const float *b, size_t n);
 
-/* Runs g and fails unless its tokens, logits and cache are those of `plain`, decoded by `engine`, bit
- * for bit; says the first difference. */
+/* Runs g and fails unless its tokens, logits and cache are those of `plain`, decoded by `engine`,
+ * bit for bit; says the first difference. */
 void ls_assert_plain(const ls_gen *g, const ls_plain *plain, ls_engine *engine, const char *what);
 
 /* Decodes n tokens greedily, one row a pass, from the prompt; keeps the logits rows [n, V]. */

@@ -1,8 +1,8 @@
 /* N-ATTN and N-LOC over the matrix of shapes: heads 4/4, 8/2, 8/1, 14/2, widths 32 to 256, every
  * length of 1 to 300 and those around 512 to 4096, 16384 and 131072, each chunk rule, contiguous,
- * paged in blocks of 1, 16 and 32, trees, bad tables, layers of one allocation, and lengths that grow
- * under one recorded launch. On a GPU each result is the CPU's too (kernel_rig.h); the CPU runs one
- * rule a shape, a GPU all. test_attn_near has the values. */
+ * paged in blocks of 1, 16 and 32, trees, bad tables, layers of one allocation, and lengths that
+ * grow under one recorded launch. On a GPU each result is the CPU's too (kernel_rig.h); the CPU
+ * runs one rule a shape, a GPU all. test_attn_near has the values. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -254,8 +254,8 @@ static void test_layers(void **state) {
         }
 }
 
-/* Launched or recorded once at length 1, then run at every length to 96 and at some to 4097: only the
- * length in device memory changes. */
+/* Launched or recorded once at length 1, then run at every length to 96 and at some to 4097: only
+ * the length in device memory changes. */
 static void test_growing_lengths(void **state) {
     (void)state;
     const int T = LS_THIN ? 520 : 4097;

@@ -186,8 +186,8 @@ static void nan_behind_the_length(void **state) {
     ar_case_free(&c);
 }
 
-/* The merge of n states: the body itself, or on a GPU a launch of it alone (one column of zeros more
- * where the width is odd). */
+/* The merge of n states: the body itself, or on a GPU a launch of it alone (one column of zeros
+ * more where the width is odd). */
 static void join(const float *all, int n, int E, float *out) {
     if (!rig_on_gpu()) {
         kr_bodies(LS_SIMD_AUTO)->attn_join(all, n, E, out);

@@ -1,6 +1,7 @@
-/* What attention may read before the launch ahead of it has ended, bits: keys that `place` stores right
- * ahead, behind a linear that keeps the device busy, are those that are there when everything is waited
- * for in between. On a CPU launches have ended when they return; there this holds by itself. */
+/* What attention may read before the launch ahead of it has ended, bits: keys that `place` stores
+ * right ahead, behind a linear that keeps the device busy, are those that are there when everything
+ * is waited for in between. On a CPU launches have ended when they return; there this holds by
+ * itself. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>

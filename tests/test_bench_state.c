@@ -1,5 +1,5 @@
-/* What the benches are made of: spreads, the order of repeats, passes that leave the cache as it was,
- * and attentions of every layout. Times are not looked at, but for being there. */
+/* What the benches are made of: spreads, the order of repeats, passes that leave the cache as it
+ * was, and attentions of every layout. Times are not looked at, but for being there. */
 #include "rig.h"
 
 #include <math.h>
@@ -117,8 +117,8 @@ static void passes(void **state) {
     }
 }
 
-/* The floor of arithmetic: what a pass needs, how long the device takes for it, and which of read and
- * arithmetic is the longer. */
+/* The floor of arithmetic: what a pass needs, how long the device takes for it, and which of read
+ * and arithmetic is the longer. */
 static void floors(void **state) {
     ls_rig *r = *state;
     ls_pass_rig p;

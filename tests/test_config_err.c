@@ -258,7 +258,8 @@ static void test_accepted(void **state) {
     assert_false(c.tied);
 }
 
-/* ---- families ---------------------------------------------------------------------------------- */
+/* ---- families
+ * ---------------------------------------------------------------------------------- */
 
 static void test_families(void **state) {
     (void)state;

@@ -1,4 +1,5 @@
-/* config.json as numbers: which layers have a window, what Gemma's files say and leave out, yarn. */
+/* config.json as numbers: which layers have a window, what Gemma's files say and leave out,
+ * yarn. */
 #include "cases.h"
 
 #include <math.h>

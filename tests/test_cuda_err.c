@@ -1,6 +1,6 @@
-/* What the CUDA backend refuses: a device that is not there, more memory than there is, host traffic
- * while launches are recorded. One clear line each, and the backend lives on. Without a GPU: the line
- * that says so. And uploads to a device that lags behind. */
+/* What the CUDA backend refuses: a device that is not there, more memory than there is, host
+ * traffic while launches are recorded. One clear line each, and the backend lives on. Without a
+ * GPU: the line that says so. And uploads to a device that lags behind. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -126,8 +126,8 @@ static void recording(void **state) {
     ls_backend_destroy(be);
 }
 
-/* Lengths are in device memory, so a kernel finds the row that has more chunks than the scratch holds:
- * the next sync says so, once. What lies behind the scratch stays as it was. */
+/* Lengths are in device memory, so a kernel finds the row that has more chunks than the scratch
+ * holds: the next sync says so, once. What lies behind the scratch stays as it was. */
 static void too_many_chunks_of(ls_backend *be, ls_dtype t) {
     enum { E = 32, T = 100 };
     ls_err err = {0};

@@ -1,8 +1,8 @@
 /* A row on the GPU gives its bits whatever rides along: passes of 1 to 64 rows, prompts in any
- * chunks, trees, rows of several sequences at once; profile ieee, or mma (LS_TEST_DEVICE). Weights of
- * each type, shapes that fit the tensor cores' tiles and shapes that do not. The reference is decode,
- * one row a pass. Thin, for tools that make a launch some hundred times as long: one layer, short
- * texts, few widths. Skipped where there is no GPU. */
+ * chunks, trees, rows of several sequences at once; profile ieee, or mma (LS_TEST_DEVICE). Weights
+ * of each type, shapes that fit the tensor cores' tiles and shapes that do not. The reference is
+ * decode, one row a pass. Thin, for tools that make a launch some hundred times as long: one layer,
+ * short texts, few widths. Skipped where there is no GPU. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -187,7 +187,8 @@ static ls_test_shape tiles(ls_dtype t) {
 static void test_bf16(void **state) {
     (void)state;
     const ls_test_shape s = tiles(LS_BF16);
-    /* a bf16 cache is what takes the tensor cores' attention: instrumented runs of mma look at that */
+    /* a bf16 cache is what takes the tensor cores' attention: instrumented runs of mma look at
+     * that */
     if (!LS_THIN || where() != RIG_MMA)
         all_of(&s, (ls_engine_options){0});
     if (!LS_THIN || where() == RIG_MMA)
@@ -227,8 +228,8 @@ static void test_long_inputs(void **state) {
     all_of(&s, (ls_engine_options){.kv_dtype = LS_BF16});
 }
 
-/* A larger model on the same device makes scratch grow: passes recorded before it give their bits, and
- * write into nothing of its own. */
+/* A larger model on the same device makes scratch grow: passes recorded before it give their bits,
+ * and write into nothing of its own. */
 static void test_larger_model_behind(void **state) {
     (void)state;
     if (LS_THIN)

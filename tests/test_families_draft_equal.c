@@ -1,5 +1,6 @@
 /* Every model family: whatever drafts, the tokens, logits and cache of plain decode, bit for bit. A
- * model's own first layers are a drafter in each: they are what a model of so many layers computes. */
+ * model's own first layers are a drafter in each: they are what a model of so many layers
+ * computes. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
-/* Every model family: verification is decode. A row's logits are, bit for bit, those of one-row decode
- * at every width from 1 to 9 (to 16 where layers have a window), as nodes of a tree, in contiguous and
- * paged caches of f32 and bf16, beside rows of another sequence, after rejected drafts, and on every
- * instruction set. */
+/* Every model family: verification is decode. A row's logits are, bit for bit, those of one-row
+ * decode at every width from 1 to 9 (to 16 where layers have a window), as nodes of a tree, in
+ * contiguous and paged caches of f32 and bf16, beside rows of another sequence, after rejected
+ * drafts, and on every instruction set. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -111,7 +111,8 @@ typedef struct variant {
     int32_t block_rows;
 } variant;
 
-/* The reference is one-row decode, contiguous, plain C (on a device with bits of its own: there). */
+/* The reference is one-row decode, contiguous, plain C (on a device with bits of its own:
+ * there). */
 static void family(const char *name, ls_dtype kv) {
     static const variant variants[] = {{"contiguous", {2, LS_SIMD_AUTO}, 0},
                                        {"paged 16", {2, LS_SIMD_AUTO}, 16},
@@ -203,8 +204,8 @@ static void test_watched(void **state) {
     }
 }
 
-/* Negative control: another chunk rule is other arithmetic in every family, and bits tell; in some at
- * least where the next linear rounds them to bf16. */
+/* Negative control: another chunk rule is other arithmetic in every family, and bits tell; in some
+ * at least where the next linear rounds them to bf16. */
 static void test_other_rule_differs(void **state) {
     (void)state;
     size_t all = 0;

@@ -1,6 +1,6 @@
-/* Every model family against Hugging Face transformers in double (tests/fixtures/make_families.py): all
- * logits of a text within the bound of float32, and the same greedy tokens. Negative controls: with one
- * feature of a family taken out, the logits are far outside. */
+/* Every model family against Hugging Face transformers in double (tests/fixtures/make_families.py):
+ * all logits of a text within the bound of float32, and the same greedy tokens. Negative controls:
+ * with one feature of a family taken out, the logits are far outside. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -59,7 +59,8 @@ static void test_reference(void **state) {
     }
 }
 
-/* ---- negative controls ------------------------------------------------------------------------- */
+/* ---- negative controls
+ * ------------------------------------------------------------------------- */
 
 static void plain_rope(ls_model *m) {
     assert_int_not_equal(m->config.rope.kind, LS_ROPE_PLAIN);

@@ -1,6 +1,6 @@
 /* Gemma's folders in their other forms: the text model beside one for images, under both names its
- * tensors have had; layers and rotations listed instead of named. The same bits as the plain folder;
- * and what has no place in a folder is still refused. */
+ * tensors have had; layers and rotations listed instead of named. The same bits as the plain
+ * folder; and what has no place in a folder is still refused. */
 #include "cases.h"
 
 #include <stdio.h>

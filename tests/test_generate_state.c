@@ -192,7 +192,8 @@ static void test_each_end_id(void **state) {
     pair_close(&p);
 }
 
-/* C005: a stop exactly at the limit is a stop; one past it is the limit; never more than the limit. */
+/* C005: a stop exactly at the limit is a stop; one past it is the limit; never more than the
+ * limit. */
 static void test_stop_against_limit(void **state) {
     (void)state;
     const int32_t prompt[] = {3}, eos[] = {8};
@@ -320,7 +321,8 @@ static void test_few_wanted_rows(void **state) {
     }
 }
 
-/* Two backends of one device work together; of two devices they are refused before anything runs. */
+/* Two backends of one device work together; of two devices they are refused before anything
+ * runs. */
 static void test_two_devices(void **state) {
     (void)state;
     ls_err err;
@@ -353,9 +355,9 @@ static void test_two_devices(void **state) {
     pair_close(&p);
 }
 
-/* C014: a NaN row that is used is an error naming the position and keeps the text so far; one that a
- * refusal makes useless is only counted. The NaN comes from a cache row that is damaged on purpose:
- * here simply from a token whose embedding row is NaN, reached only through the draft. */
+/* C014: a NaN row that is used is an error naming the position and keeps the text so far; one that
+ * a refusal makes useless is only counted. The NaN comes from a cache row that is damaged on
+ * purpose: here simply from a token whose embedding row is NaN, reached only through the draft. */
 static ls_status nan_draft(ls_drafter *d, const ls_draft_job *job, ls_draft_block *out,
                            ls_err *err) {
     static int32_t token[LS_DRAFT_MAX];

@@ -1,5 +1,5 @@
-/* The pre-tokenizer `default` of a GGUF file, which no tokenizer.json has: llama.cpp's own ids, over the
- * texts of the golden ids (fixtures/tokenizers/llamacpp.py). */
+/* The pre-tokenizer `default` of a GGUF file, which no tokenizer.json has: llama.cpp's own ids,
+ * over the texts of the golden ids (fixtures/tokenizers/llamacpp.py). */
 #include "tokenizer_golden.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* A SentencePiece model in a GGUF file gives the ids that sentencepiece itself gives, and those of the
- * tokenizer.json made from the same model. */
+/* A SentencePiece model in a GGUF file gives the ids that sentencepiece itself gives, and those of
+ * the tokenizer.json made from the same model. */
 #include "tokenizer_golden.h"
 
 #include <stdio.h>
@@ -65,8 +65,8 @@ static ls_tokenizer *opened(const char *name, int space_prefix, uint32_t bos_id,
     return tok;
 }
 
-/* without_bars: U+2581 spelled in a text next to spaces is another run of them to sentencepiece than to
- * tokenizer.json, whose added tokens are looked for before spaces become U+2581. */
+/* without_bars: U+2581 spelled in a text next to spaces is another run of them to sentencepiece
+ * than to tokenizer.json, whose added tokens are looked for before spaces become U+2581. */
 static void same_as_json(const ls_tokenizer *tok, const char *name, bool without_bars) {
     ls_tokenizer *json = ls_rig_tokenizer(false, "fixtures/tokenizers/%s.json", name);
     ls_ids a = {0}, b = {0};
@@ -201,7 +201,8 @@ static void test_refused(void **state) {
     }
 }
 
-/* Byte tokens, "<unk>", "<s>" and these, with their scores; user: the last one is the user's own. */
+/* Byte tokens, "<unk>", "<s>" and these, with their scores; user: the last one is the user's
+ * own. */
 static json_t *small(const char *const *more, const double *score, int n, bool user) {
     json_t *doc = json_pack("{s:[], s:[], s:[]}", "tokens", "scores", "types");
     for (int i = 0; i < 258 + n; i++) {
@@ -217,8 +218,8 @@ static json_t *small(const char *const *more, const double *score, int n, bool u
     return doc;
 }
 
-/* Two tokens of one score that overlap: the left one is made, though the right one's parts were there
- * first; in a word short enough for looking at all pairs, and in a long one. */
+/* Two tokens of one score that overlap: the left one is made, though the right one's parts were
+ * there first; in a word short enough for looking at all pairs, and in a long one. */
 static void test_ties(void **state) {
     (void)state;
     static const char *const more[] = {"p", "q", "r", "rr", "pp", "ppq", "qrr", "rp"};

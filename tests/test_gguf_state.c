@@ -1,5 +1,5 @@
-/* GGUF files: what the reader finds in them, and that a model in one decodes to the bits of the same
- * model in a folder. */
+/* GGUF files: what the reader finds in them, and that a model in one decodes to the bits of the
+ * same model in a folder. */
 #define _XOPEN_SOURCE 700
 #include "cases.h"
 
@@ -210,8 +210,8 @@ static void test_same_bits(void **state) {
     ls_greedy_free(&want);
 }
 
-/* The other architectures: a folder and the file that the reference package made of the same numbers,
- * decoded past the window of those that have one. */
+/* The other architectures: a folder and the file that the reference package made of the same
+ * numbers, decoded past the window of those that have one. */
 static void test_families_same_bits(void **state) {
     (void)state;
     static const char *const names[] = {"qwen2", "qwen3", "mistral", "llama3", "gemma3"};

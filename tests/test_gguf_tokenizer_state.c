@@ -98,8 +98,8 @@ static void same_ids(const ls_tokenizer *want, const ls_tokenizer *got, const ch
     }
 }
 
-/* tokenizer.json `name`, its splitter replaced unless that is NULL, against pre in a GGUF file, over
- * the texts of the golden ids. */
+/* tokenizer.json `name`, its splitter replaced unless that is NULL, against pre in a GGUF file,
+ * over the texts of the golden ids. */
 static void compare(const char *name, const char *splitter, const char *pre) {
     char file[64];
     snprintf(file, sizeof file, "fixtures/tokenizer/%s.json", name);

@@ -162,7 +162,8 @@ static void test_paged(void **state) {
     random_operations(16, 9);
 }
 
-/* An accepted path is compacted; what was drafted after a fork leaves the fork's owner untouched. */
+/* An accepted path is compacted; what was drafted after a fork leaves the fork's owner
+ * untouched. */
 static void test_keep_in_fork(void **state) {
     (void)state;
     for (int32_t block = 0; block <= 8; block += 4) {

@@ -1,7 +1,7 @@
 /* N-LIN, bits: every row equals the row alone, at any width, thread count, instruction set and
- * device, whatever the other rows hold, alone, recorded and beside other linears of its x; and equals
- * the order of additions written out below. Packed weights equal those weights as f32 (N-PACK).
- * Profile mma (N-MMA, N-MMAQ) promises the rows, not that order. */
+ * device, whatever the other rows hold, alone, recorded and beside other linears of its x; and
+ * equals the order of additions written out below. Packed weights equal those weights as f32
+ * (N-PACK). Profile mma (N-MMA, N-MMAQ) promises the rows, not that order. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>

@@ -1,7 +1,8 @@
 /* N-LIN against a sum in double. A product passes at most 16 fma of its lane, 5 butterfly additions
  * and one addition a segment, each with a relative error of 2^-24: |error| <= n 2^-24 sum |w x|.
- * Profile mma, bf16, Q8_0 and Q4_K weights (N-MMA, N-MMAQ): x is rounded to bf16 first; a step has at
- * most 17 terms, each cut at 2^-24 of the largest or better. MMA.md counts what a product passes. */
+ * Profile mma, bf16, Q8_0 and Q4_K weights (N-MMA, N-MMAQ): x is rounded to bf16 first; a step has
+ * at most 17 terms, each cut at 2^-24 of the largest or better. MMA.md counts what a product
+ * passes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -58,10 +59,10 @@ static void against_double(void **state) {
     ls_backend_destroy(be);
 }
 
-/* Linears of a norm: y = sum_k w[n, k] norm_w[k] x[k] / root. The norm's elements pass a division and a
- * product, and the root's relative error is at most half that of a sum of squares, (16 + 5 + segments)
- * 2^-24: with the linear's own, |error| <= (n + 32) 2^-24 sum |w norm_w x| / root. Profile mma, bf16
- * weights (N-MMAN): norm_w x is rounded to bf16 first. */
+/* Linears of a norm: y = sum_k w[n, k] norm_w[k] x[k] / root. The norm's elements pass a division
+ * and a product, and the root's relative error is at most half that of a sum of squares, (16 + 5 +
+ * segments) 2^-24: with the linear's own, |error| <= (n + 32) 2^-24 sum |w norm_w x| / root.
+ * Profile mma, bf16 weights (N-MMAN): norm_w x is rounded to bf16 first. */
 static void normed_against_double(void **state) {
     (void)state;
     static const int hidden[] = {16, 40, 96, 576, 2560, 4112, 8960};

@@ -1,5 +1,5 @@
-/* Kernels timed from a script: the calls, what they refuse, and the experiment that is made of them,
- * which runs to its end, answers its questions, and a second time only reports. */
+/* Kernels timed from a script: the calls, what they refuse, and the experiment that is made of
+ * them, which runs to its end, answers its questions, and a second time only reports. */
 #include "module_rig.h"
 
 #include <stdio.h>

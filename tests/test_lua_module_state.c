@@ -19,7 +19,8 @@ static void generate(void **state) {
     run_lua_test(state, "test_module_generate");
 }
 
-/* model:chat gives the ids of the turn's text; without a template, or with an unknown one, an error. */
+/* model:chat gives the ids of the turn's text; without a template, or with an unknown one, an
+ * error. */
 static void chat(void **state) {
     ls_module_rig *r = *state;
     char path[512];

@@ -75,8 +75,8 @@ static void run_to(ls_rig *r, const int32_t *token, int32_t position, float *log
 
 /* The greedy run of one prompt of golden.json, and the logits listed after eight of its tokens. The
  * reference is float64 over the same bf16 weights; a dot product of at most 1024 terms in float32
- * errs by some 1e-6 of its size, the logits are near 10 and pass six layers: 1e-3 is generous, and an
- * arithmetic fault is far outside. */
+ * errs by some 1e-6 of its size, the logits are near 10 and pass six layers: 1e-3 is generous, and
+ * an arithmetic fault is far outside. */
 static void expect_run(ls_rig *r, const json_t *run, const char *model) {
     int32_t *prompt, *want;
     const int32_t n = int_list(json_object_get(run, "prompt"), &prompt);

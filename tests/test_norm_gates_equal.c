@@ -145,8 +145,8 @@ static void of_shape(int D, int F, ls_dtype gate, ls_dtype up) {
     ls_backend_destroy(be);
 }
 
-/* Fewer outputs than a GPU has blocks for, and more; inputs of one segment of 512, of two, of four or
- * five, and of two ranges. */
+/* Fewer outputs than a GPU has blocks for, and more; inputs of one segment of 512, of two, of four
+ * or five, and of two ranges. */
 static void shapes(void **state) {
     (void)state;
     static const int shape[][2] = {{64, 40},     {64, 4250},  {576, 16},  {576, 2200}, {2048, 40},

@@ -1,7 +1,7 @@
-/* norm_linears, bits: every row equals the row alone, at any width; the hint of a linear that a norm
- * reads its result next (ls_linear_args.next_w) is in no bit; linears of other weights in the same
- * call are as without the others; and where a profile has no form of its own (N-MMAN) the result is
- * that of rmsnorm and then linears. */
+/* norm_linears, bits: every row equals the row alone, at any width; the hint of a linear that a
+ * norm reads its result next (ls_linear_args.next_w) is in no bit; linears of other weights in the
+ * same call are as without the others; and where a profile has no form of its own (N-MMAN) the
+ * result is that of rmsnorm and then linears. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>

@@ -1,6 +1,6 @@
 /* Models whose matrices stay the blocks of a GGUF file: the logits are, bit for bit, those of the
- * same file widened to f32, at every width, on every instruction set and device. In profile mma, whose
- * packed linear is another (N-MMAQ), they are near to those, and the same at every width. */
+ * same file widened to f32, at every width, on every instruction set and device. In profile mma,
+ * whose packed linear is another (N-MMAQ), they are near to those, and the same at every width. */
 #define _XOPEN_SOURCE 700
 #include <math.h>
 #include <stdbool.h>
@@ -184,9 +184,9 @@ static void same(const ls_greedy *got, const ls_greedy *want, const char *what) 
     assert_memory_equal(got->token, want->token, (N_PROMPT + N_NEW) * sizeof *want->token);
 }
 
-/* In profile mma. Each of a row's linears, 7 a layer and the head, rounds its x by at most 2^-9 of it;
- * were all of that error kept, it would be so many times 2^-9 of the logits, in the root mean square.
- * Compared as long as both texts are the same. */
+/* In profile mma. Each of a row's linears, 7 a layer and the head, rounds its x by at most 2^-9 of
+ * it; were all of that error kept, it would be so many times 2^-9 of the logits, in the root mean
+ * square. Compared as long as both texts are the same. */
 static void near_to(const ls_greedy *got, const ls_greedy *want, const char *what) {
     int32_t n = 1;
     double off = 0, size = 0;

@@ -1,6 +1,6 @@
-/* Drafts of another size: models whose vocabularies agree and are padded differently make a pair, and
- * decode to the bits of plain decode; padding is never proposed, never emitted. Other vocabularies are
- * refused with the first token that differs. */
+/* Drafts of another size: models whose vocabularies agree and are padded differently make a pair,
+ * and decode to the bits of plain decode; padding is never proposed, never emitted. Other
+ * vocabularies are refused with the first token that differs. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,6 @@
-/* A row's logits do not depend on what rides along: widths, chunks of the prompt, cache layout, batch,
- * tree, threads, instruction set. Plain one-row decode is the reference; bits are compared. */
+/* A row's logits do not depend on what rides along: widths, chunks of the prompt, cache layout,
+ * batch, tree, threads, instruction set. Plain one-row decode is the reference; bits are
+ * compared. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
-/* place_attn, bits: what attention gives and what the cache holds are those of place and then attn, for
- * chains, trees, pages and batches of two sequences, rows without keys and rows that store nothing, few
- * rows (which a profile may take in one launch) and many; time after time, since such a launch leaves
- * its counters as it found them. */
+/* place_attn, bits: what attention gives and what the cache holds are those of place and then attn,
+ * for chains, trees, pages and batches of two sequences, rows without keys and rows that store
+ * nothing, few rows (which a profile may take in one launch) and many; time after time, since such
+ * a launch leaves its counters as it found them. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>

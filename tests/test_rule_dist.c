@@ -298,8 +298,8 @@ static void test_acceptance_cases(void **state) {
     ls_backend_destroy(be);
 }
 
-/* C010: 300,000 random pairs, denormals and equal rows among them: never an invalid token, never one
- * of probability 0. */
+/* C010: 300,000 random pairs, denormals and equal rows among them: never an invalid token, never
+ * one of probability 0. */
 static void test_hostile_rows(void **state) {
     (void)state;
     ls_err err;

@@ -10,7 +10,8 @@
 
 #include "stop.h"
 
-/* Feeds the pieces; returns the shown text and after how many pieces a match was complete (0: none). */
+/* Feeds the pieces; returns the shown text and after how many pieces a match was complete (0:
+ * none). */
 static size_t feed_all(ls_stop *s, const char *const *piece, size_t n, char *shown) {
     ls_err err;
     const char *text;

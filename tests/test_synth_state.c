@@ -1,5 +1,6 @@
-/* Random-weight models: the same bytes however many threads write them, a draft that is the target's
- * own beginning, agreement that falls as the dial is turned up, and logits that say something. */
+/* Random-weight models: the same bytes however many threads write them, a draft that is the
+ * target's own beginning, agreement that falls as the dial is turned up, and logits that say
+ * something. */
 #include "rig.h"
 
 #include <math.h>
@@ -88,8 +89,8 @@ static void assert_same_mat(ls_mat a, ls_mat b, double ratio) {
     assert_true(fabs(sqrt(sx / sy) - ratio) < 0.02 * ratio);
 }
 
-/* One layer drafts for two: what is shared is shared to the bit, and the second layer's writes are S
- * times (N / (L - N) = 1) what they are without a pair. */
+/* One layer drafts for two: what is shared is shared to the bit, and the second layer's writes are
+ * S times (N / (L - N) = 1) what they are without a pair. */
 static void pair_shares(void **state) {
     (void)state;
     char *dir = make("pair", (ls_synth_options){.seed = 1, .draft_layers = 1, .divergence = 0.25});

@@ -647,8 +647,8 @@ static int begin(void **state) {
     return 0;
 }
 
-/* Ids chosen so that all pairs of a list begin their search in one eighth of the table: half the table
- * would be searched for each. */
+/* Ids chosen so that all pairs of a list begin their search in one eighth of the table: half the
+ * table would be searched for each. */
 static void test_crowded_merges(void **state) {
     (void)state;
     enum { SIDE = 256, PAIRS = 4000 }; /* in 8192 slots */

@@ -11,9 +11,9 @@
 
 /* ---- merging --------------------------------------------------------------------------------- */
 
-/* The definition, word for word: of all neighbours that may merge, the pair of lowest rank, leftmost
- * among equals, until none is left. Parts are strings; the list of merges is searched from its
- * beginning. */
+/* The definition, word for word: of all neighbours that may merge, the pair of lowest rank,
+ * leftmost among equals, until none is left. Parts are strings; the list of merges is searched from
+ * its beginning. */
 static size_t merge_by_definition(const json_t *merges, char part[][16], size_t n) {
     for (size_t r = 0; r < json_array_size(merges);) {
         const json_t *m = json_array_get(merges, r);

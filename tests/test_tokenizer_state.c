@@ -212,8 +212,8 @@ static void test_partial(void **state) {
     ls_tokenizer_destroy(tok);
 }
 
-/* A vocabulary without bytes that hardly any text has (SmolLM2's is one) loads; such a text is refused,
- * and nothing is dropped from it. */
+/* A vocabulary without bytes that hardly any text has (SmolLM2's is one) loads; such a text is
+ * refused, and nothing is dropped from it. */
 static void test_rare_bytes(void **state) {
     (void)state;
     json_t *doc = ls_rig_json("cases/tok/merges_as_strings.json");

@@ -1,5 +1,5 @@
-/* The ids and texts of ten tokenizers are the reference's, over thousands of hostile texts; long runs
- * cost time in proportion. */
+/* The ids and texts of ten tokenizers are the reference's, over thousands of hostile texts; long
+ * runs cost time in proportion. */
 #include "tokenizer_golden.h"
 
 #include <stdio.h>
@@ -33,7 +33,8 @@ SAME(partial)
 
 #define WORD 3000
 
-/* The definition: of all neighbours that may merge, the pair of lowest rank, leftmost among equals. */
+/* The definition: of all neighbours that may merge, the pair of lowest rank, leftmost among
+ * equals. */
 static size_t by_definition(const uint16_t *rank, const int32_t *into, size_t size, int32_t *id,
                             size_t n) {
     for (;;) {
@@ -158,8 +159,8 @@ static void expect_text(const ls_tokenizer *tok, const int32_t *id, size_t n, co
     ls_text_free(&text);
 }
 
-/* Bytes that make no character: one U+FFFD each, as sentencepiece decodes them; held back while they
- * may still become one. */
+/* Bytes that make no character: one U+FFFD each, as sentencepiece decodes them; held back while
+ * they may still become one. */
 static void test_bad_bytes(void **state) {
     (void)state;
     ls_tokenizer *tok = ls_rig_tokenizer(false, "fixtures/tokenizers/llama2.json");

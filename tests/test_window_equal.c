@@ -1,6 +1,6 @@
-/* A sliding window, bits: a row of L keys gives what it would give alone over its last min(L, W) keys,
- * in every layout, whatever rides along; what lies before the window is never read; and a window that
- * leaves nothing out is none. */
+/* A sliding window, bits: a row of L keys gives what it would give alone over its last min(L, W)
+ * keys, in every layout, whatever rides along; what lies before the window is never read; and a
+ * window that leaves nothing out is none. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,7 @@
-/* tokenizer_golden.h - the texts and golden ids of fixtures/tokenizers, as its README.md lays them out.
- * Memory      the texts are there from ls_golden_begin to ls_golden_end, a group's set-up and its end.
+/* tokenizer_golden.h - the texts and golden ids of fixtures/tokenizers, as its README.md lays them
+ * out.
+ * Memory      the texts are there from ls_golden_begin to ls_golden_end, a group's set-up and its
+ *             end.
  * Errors      whatever fails here fails the test. */
 #ifndef LS_TEST_TOKENIZER_GOLDEN_H
 #define LS_TEST_TOKENIZER_GOLDEN_H

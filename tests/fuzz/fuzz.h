@@ -1,8 +1,9 @@
 /* fuzz.h - what the fuzz targets share: one function a target, fed by libFuzzer (scripts/fuzz.sh)
  * or by the plain driver (driver.c) with the kept corpus and seeded mutations of it.
  * Target     LLVMFuzzerTestOneInput reads data as one kind of file, uses what it read, frees it.
- * Promise    a reader says OK, or LS_ERR_INPUT with one printable line that names the file. It never
- *            faults, hangs or leaks, and its memory is in proportion to the file: fuzz_mem_end.
+ * Promise    a reader says OK, or LS_ERR_INPUT with one printable line that names the file. It
+ *            never faults, hangs or leaks, and its memory is in proportion to the file:
+ *            fuzz_mem_end.
  * Failure    abort() after a line on stderr: both drivers then keep the input.
  * Memory     counted are the blocks that our code, jansson and PCRE2 take: malloc and its like are
  *            wrapped by the linker (--wrap), jansson is given the wrapped ones.
@@ -19,8 +20,8 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
-/* Between these the most bytes in use at a time may be `base` + `times` * n, and none may be left at
- * the end. */
+/* Between these the most bytes in use at a time may be `base` + `times` * n, and none may be left
+ * at the end. */
 void fuzz_mem_begin(void);
 void fuzz_mem_end(size_t n, size_t times, size_t base);
 

@@ -1,5 +1,5 @@
-/* config.json; behind a zero byte, generation_config.json. What is accepted is held against the tensors
- * of a small checkpoint, as a model is when it is opened. */
+/* config.json; behind a zero byte, generation_config.json. What is accepted is held against the
+ * tensors of a small checkpoint, as a model is when it is opened. */
 #include "fuzz.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* model.safetensors.index.json in a folder with two sound shards, a damaged one and a link that leads
- * out. */
+/* model.safetensors.index.json in a folder with two sound shards, a damaged one and a link that
+ * leads out. */
 #include "fuzz.h"
 
 #include <stdio.h>
