@@ -411,7 +411,9 @@ struct ls_backend {
     void (*kv_store)(ls_backend *, const ls_kv_store_args *);
     /* rope, then kv_store of the same k, in one launch */
     void (*place)(ls_backend *, const ls_rope_args *, const ls_kv_store_args *);
-    void (*attn)(ls_backend *, const ls_attn_args *); /* chunks, then the merge */
+    /* chunks, then the merge. Of the keys that a row's list names those that rows of the same pass
+     * store come last, and row r has at most r + 1 of them: a backend may read the others early */
+    void (*attn)(ls_backend *, const ls_attn_args *);
     /* place, then attn of the same rows, heads and pools: as the two calls, in fewer launches. q
      * and k are scratch: who wants them rotated calls place. */
     void (*place_attn)(ls_backend *, const ls_rope_args *, const ls_kv_store_args *,

@@ -49,7 +49,8 @@ template <int EP, int C> struct block_mem {
     uint16_t q[C * COLUMNS][EP + 8];
     unsigned long long bars[KEY_WARPS]; /* of a ring's warps */
     float m[KEY_WARPS][C * COLUMNS], l[KEY_WARPS][C * COLUMNS];
-    float part[NEAR_PARTS(C * COLUMNS)][PART_PITCH(EP)]; /* that neighbours have put here */
+    /* that neighbours have put here: of blocks that merge near each other, else not there */
+    float part[NEAR_PARTS(C * COLUMNS)][PART_PITCH(EP)];
 };
 
 /* Where the warps that share a ring meet: their copies have landed, and the tile before is used up.
@@ -406,13 +407,24 @@ typedef struct instance {
     int32_t head_dim;     /* most it holds: narrower heads are padded with zeros */
     int32_t column_warps; /* C */
     int32_t tile_bytes, states_bytes, block_bytes;
+    int32_t near_bytes; /* more, where blocks merge near each other */
     chunk_fn kernel;
 } instance;
 
-#define INSTANCE(EP, C)                                                               \
-    {                                                                                 \
-        EP, C, TILE_BYTES(EP), (C)*COLUMNS *STATE_PITCH(EP) * (int32_t)sizeof(float), \
-            (int32_t)sizeof(block_mem<EP, C>), chunk_kernel<EP, C>                    \
+#define NEAR_BYTES(EP, C) ((int32_t)sizeof(block_mem<EP, C>::part))
+#define BLOCK_BYTES(EP, C) ((int32_t)sizeof(block_mem<EP, C>) - NEAR_BYTES(EP, C))
+#define STATES_BYTES(EP, C) ((C)*COLUMNS * STATE_PITCH(EP) * (int32_t)sizeof(float))
+/* With a ring of one tile every instance fits the block memory of 8.6 and 8.9, static memory too. */
+template <int EP, int C> constexpr int32_t checked(int32_t bytes) {
+    static_assert(KEY_WARPS * TILE_BYTES(EP) + BLOCK_BYTES(EP, C) + 64 <= 99 << 10 &&
+                      KEY_WARPS * STATES_BYTES(EP, C) + BLOCK_BYTES(EP, C) + 64 <= 99 << 10,
+                  "a block of the smallest devices");
+    return bytes;
+}
+#define INSTANCE(EP, C)                                                                 \
+    {                                                                                   \
+        EP, C, TILE_BYTES(EP), STATES_BYTES(EP, C), checked<EP, C>(BLOCK_BYTES(EP, C)), \
+            NEAR_BYTES(EP, C), chunk_kernel<EP, C>                                      \
     }
 static const instance instances[] = {
     INSTANCE(64, 1),  INSTANCE(64, 2),  INSTANCE(64, 4),  INSTANCE(96, 1),
@@ -458,7 +470,8 @@ static bool choose_stages(const ls_mma_attn_device *dev, int32_t longest, plan *
             const int32_t ring = stages * p->of->tile_bytes;
             p->geo.stages = stages;
             p->geo.region = ring > p->of->states_bytes ? ring : p->of->states_bytes;
-            p->shared_bytes = KEY_WARPS * p->geo.region + p->of->block_bytes;
+            p->shared_bytes =
+                KEY_WARPS * p->geo.region + p->of->block_bytes + (p->near ? p->of->near_bytes : 0);
             const int32_t by_shared = dev->shared_a_unit / (p->shared_bytes + dev->shared_reserved);
             p->resident =
                 by_shared < WARPS_FOR_REGISTERS / warps ? by_shared : WARPS_FOR_REGISTERS / warps;
@@ -478,11 +491,16 @@ static bool fits_near(const ls_attn_args *a, const ls_mma_attn_device *dev) {
 static bool make_plan(const ls_attn_args *a, const ls_mma_attn_device *dev, plan *p) {
     const int32_t group = a->n_heads / a->n_kv;
     p->of = choose(a);
+    if (!p->of)
+        return false;
     /* near, blocks of one column warp fit beside those of the linear ahead, which leaves them room:
      * what is done before it ends takes as long as what is done behind */
     p->near = fits_near(a, dev);
-    if (!p->of || !choose_stages(dev, p->near && p->of->column_warps == 1 ? 2 : STAGES, p))
-        return false;
+    if (!p->near || !choose_stages(dev, p->of->column_warps == 1 ? 2 : STAGES, p)) {
+        p->near = false;
+        if (!choose_stages(dev, STAGES, p))
+            return false;
+    }
     const int32_t columns = p->of->column_warps * COLUMNS;
     p->geo.heads = group < columns ? group : columns;
     p->geo.inverse = 65536 / p->geo.heads + 1;
@@ -537,7 +555,12 @@ cudaError_t ls_mma_attn_prepare(ls_mma_attn_device *dev) {
         p.of = &instances[i];
         if (!choose_stages(dev, STAGES, &p))
             return cudaErrorNotSupported;
-        e = cuda_split((const void *)instances[i].kernel, p.shared_bytes);
+        plan near = p;
+        near.near = true;
+        const bool both = dev->overlap && choose_stages(dev, STAGES, &near);
+        e = cuda_split((const void *)instances[i].kernel, both && near.shared_bytes > p.shared_bytes
+                                                              ? near.shared_bytes
+                                                              : p.shared_bytes);
         if (e != cudaSuccess)
             return e;
     }
