@@ -100,7 +100,7 @@ cudaError_t ls_mma_linears(const ls_linear_args *a, int32_t n, const void *x16,
 int ls_mma_gated_fits(const ls_linear_args both[2]);
 cudaError_t ls_mma_gated(const ls_linear_args both[2], const void *z, const ls_mma_norm *norm,
                          const ls_mma_gates *gates, const ls_mma_device *dev, cudaStream_t stream);
-#define LS_MMA_FEW 16 /* rows of the narrow kernel: one launch, or two where memory is small */
+#define LS_MMA_FEW 16 /* rows of the narrow kernel: one launch, or more where memory is small */
 #ifdef __cplusplus
 }
 #endif

@@ -495,28 +495,38 @@ static mma_narrow_fn mma_narrow_of(ls_dtype t, int32_t n_rows) {
 }
 /* Shared memory that a launch asks for: rings, x as far as it lies there, what is kept beside it.
  * Its sums take more. */
-static int32_t mma_room(ls_dtype t, int32_t n_rows, int32_t depth) {
+static constexpr int32_t mma_room(ls_dtype t, int32_t n_rows, int32_t depth) {
     const int32_t groups = n_rows > 8 ? 2 : 1;
     const int32_t x =
         MMA_X_HELD(t, groups) ? (groups - 1) * MMA_MORE_BYTES : n_rows * MMA_ROW_BYTES;
     return MMA_WARPS * (depth * MMA_STAGE_BYTES(t) + x + groups * MMA_SUMS_BYTES(t)) +
            MMA_ZEROS_BYTES(t, groups);
 }
-static int mma_fits(const ls_mma_device *dev, ls_dtype t, int32_t n_rows, int32_t depth) {
+static constexpr bool mma_fits(int32_t smem_block, ls_dtype t, int32_t n_rows, int32_t depth) {
     const int32_t sums = (n_rows > 8 ? 27 : 18) << 10; /* enough, with what is reserved */
-    return mma_room(t, n_rows, depth) + sums <= dev->smem_block;
+    return mma_room(t, n_rows, depth) + sums <= smem_block;
 }
-/* Copies a ring holds: as many as fit, two at least. */
+/* The fewest copies of a ring: two, or of Q4_K, whose copy is a whole segment, one where memory is
+ * small (a warp of the others waits for the next copy before it has used up this one). */
+static constexpr int32_t mma_least(int32_t smem_block, ls_dtype t) {
+    return t == LS_Q4_K && !mma_fits(smem_block, t, 1, 2) ? 1 : 2;
+}
+#define MMA_SMALLEST (99 << 10) /* of 8.6 and 8.9 */
+static_assert(mma_fits(MMA_SMALLEST, LS_BF16, 8, 2) && mma_fits(MMA_SMALLEST, LS_Q8_0, 1, 2) &&
+                  mma_fits(MMA_SMALLEST, LS_Q4_K, 4, mma_least(MMA_SMALLEST, LS_Q4_K)),
+              "the smallest devices take a row of every format");
+
+/* Copies a ring holds: as many as fit. */
 static int32_t mma_depth(const ls_mma_device *dev, ls_dtype t, int32_t n_rows) {
     int32_t depth = MMA_DEPTH_MOST;
-    while (depth > 2 && !mma_fits(dev, t, n_rows, depth))
+    while (depth > mma_least(dev->smem_block, t) && !mma_fits(dev->smem_block, t, n_rows, depth))
         depth--;
     return depth;
 }
 
 int32_t ls_mma_narrow_rows(const ls_mma_device *dev, ls_dtype t, int32_t n_rows) {
     int32_t rows = n_rows < LS_MMA_FEW ? n_rows : LS_MMA_FEW;
-    while (rows > 1 && !mma_fits(dev, t, rows, 2))
+    while (rows > 1 && !mma_fits(dev->smem_block, t, rows, mma_least(dev->smem_block, t)))
         rows--;
     return rows;
 }
@@ -576,6 +586,8 @@ cudaError_t ls_mma_narrow_get(ls_mma_device *dev) {
     for (int i = 0; i < 6 && e == cudaSuccess; i++) {
         const ls_dtype t = formats[i / 2];
         const int32_t first = 1 + i % 2 * 8;
+        if (!mma_fits(dev->smem_block, t, 1, mma_least(dev->smem_block, t)))
+            return cudaErrorNotSupported;
         int32_t room = 0; /* the most that a number of rows asks for */
         for (int32_t n = first; n < first + 8 && ls_mma_narrow_rows(dev, t, n) == n; n++) {
             const int32_t of_n = mma_room(t, n, mma_depth(dev, t, n));
