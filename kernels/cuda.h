@@ -2,10 +2,9 @@
  * Files       cuda.cu          create, errors, stamps, graphs
  *             cuda_memory.cu   device memory, uploads, downloads
  *             cuda_rows.cu     bodies whose warps do not wait for each other: a row in many blocks
- *             cuda_bodies.cu   bodies whose warps meet in a block: norms (few rows are shared by
- *                              blocks), attention
- *             cuda_stats.cu    statistics, draws, verdicts: launches whose blocks share rows of
- *                              logits
+ *             cuda_bodies.cu   bodies whose warps meet in a block: attention, and norms (blocks
+ *                              share few rows)
+ *             cuda_stats.cu    statistics, draws, verdicts: their blocks share rows of logits
  *             cuda_linear.cu   the linear of profile ieee (packed: cuda_linear_packed.h)
  *             cuda_read.cu     the plain read
  *             cuda_none.c      ls_cuda_create of a build without CUDA

@@ -48,11 +48,9 @@ bool ls_mma_attn_fits(const ls_attn_args *a);
 
 /* What comes with the rows.
  * rope, store  what of place is still to be done; NULL: they have been placed
- * x16          NULL, or where the rows [R, H E] go once more, rounded, as cuda_mma.h's linears read
- *              them
+ * x16          NULL, or where the rows [R, H E] go once more, rounded, as cuda_mma.h's linears want
  * done         LS_MMA_ATTN_GROUPS zeros, which stay zeros
- * fault, claim of cuda.h: a row of more chunks than a->max_chunks comes out as NaN and is
- * reported */
+ * fault, claim  of cuda.h: a row of more chunks than a->max_chunks is NaN and is reported */
 typedef struct ls_mma_attn_with {
     const ls_rope_args *rope;
     const ls_kv_store_args *store;

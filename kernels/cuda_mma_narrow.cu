@@ -17,11 +17,9 @@
  *             a band's totals in shared memory. (Ranges in different blocks need a launch that
  *             joins them, or a fence and a counter an item: both cost more than an uneven share.)
  * Norms       a norm ahead is a division of the sums by the row's root; of the norm that reads y
- *             next
- *             the weighted row and its squares are left behind  (N-MMAN).
+ *             next the weighted row and its squares are left behind  (N-MMAN).
  * Gates       a gate and an up matrix are walked in turns, a tile of each. The sums of gate's wait
- *             in
- *             shared memory for those of up's, and only h is stored  (N-SILU, N-GELU).
+ *             in shared memory for those of up's, and only h is stored  (N-SILU, N-GELU).
  * Early       before cuda_wait only weights are read: the rings are full by then.
  * Source      after design 5.2; where the grid, teams and depth come from is in no result. */
 #include "cuda_mma_narrow.h"
@@ -289,8 +287,7 @@ MMA_FN void mma_walk_meeting(const mma_narrow_args &a, mma_ring *ring, uint32_t 
     }
 }
 
-/* ---- items that are added up later
- * ------------------------------------------------------------- */
+/* ---- items that are added up later ----------------------------------------------------------- */
 
 /* Who adds up an item: the pairs of rows of all tiles go round the warps, so that each has one in
  * turn, and the same of a tile in every range; of gate's tile and up's, too: one thread adds an

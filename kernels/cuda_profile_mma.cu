@@ -2,11 +2,9 @@
  *   linear, linears   bf16, Q8_0 and Q4_K weights on tensor cores (cuda_mma.h, N-MMA, N-MMAQ);
  *                     others as ieee
  *   norm_linears      the same weights: products of the weighted row, divided by its root (N-MMAN)
- *   norm_gates        where both have one type of those and rows are few: one launch, which stores
- *                     h
+ *   norm_gates        where both have one type of those and rows are few: one launch, storing h
  *   attn, place_attn  a bf16 cache on tensor cores (cuda_mma_attn.h, N-MATTN); other caches as ieee
- *   mat               weights for tensor cores are packed; the row-major copy is only there while
- *                     loading
+ *   mat               weights for tensor cores are packed; the row-major copy goes after loading
  * Which form computes an operation follows from the model's and the cache's types and shapes, so
  * that all rows of an engine are computed alike.
  * Memory  scratch grows in `mat`, before a pass needs it; recorded launches keep the old one.

@@ -3,12 +3,10 @@
  *           of several); in a GGUF file tokenizer.chat_template. The template is a program in
  *           Jinja. It is not run: markers say which renderer it is, and its own literals what
  *           varies.
- * Known     ChatML    <|im_start|>     default system text, BOS or none, what the answer begins
- *           with
+ * Known     ChatML    <|im_start|>     default system text, BOS or none, the answer's first words
  *           Llama 3   <|start_header_id|>  with Llama 3.1's lines of dates or without
  *           Gemma     <start_of_turn>  no system role: its text goes before the user's, or is
- *                     refused
- *                                      where the template refuses it
+ *                                      refused where the template refuses it
  *           Mistral   [INST]           the spaces around the brackets; a system text likewise
  * Refused   a template with none of these markers or of two kinds, and one in which a known kind
  *           does something else (another line end, an unknown default, today's date): nothing is

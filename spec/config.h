@@ -4,9 +4,8 @@
  *             mistral  MistralForCausalLM; sliding_window has to be stated (absent means 4096)
  *             qwen2    Qwen2ForCausalLM; Qwen2 and 2.5: biases of q, k, v
  *             qwen3    Qwen3ForCausalLM: a norm of each query and key head
- *             gemma3_text  Gemma3ForCausalLM: four norms a layer, scaled embeddings, GELU, local
- *                          and
- *                      global layers with a base of rotation each
+ *             gemma3_text  Gemma3ForCausalLM: four norms a layer, scaled embeddings, GELU,
+ *                          local and global layers with a base of rotation each
  *             gemma3   Gemma3ForConditionalGeneration: the same in text_config; what it has for
  *                      images is left aside
  *           Mistral and Qwen have to state the sizes whose defaults differ between families; of

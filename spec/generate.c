@@ -38,8 +38,7 @@ typedef struct run {
 /* Stamps of a round, in the target's order of work. */
 enum { STAMP_DRAFT, STAMP_VERIFY, STAMP_END };
 
-/* ---- begin
- * ------------------------------------------------------------------------------------ */
+/* ---- begin ----------------------------------------------------------------------------------- */
 
 static ls_status check_job(const ls_gen *g, ls_err *err) {
     const ls_engine_options *o = ls_engine_opts(g->target);
@@ -127,8 +126,7 @@ static void run_end(run *r) {
     free(r->logits);
 }
 
-/* ---- draft
- * ------------------------------------------------------------------------------------ */
+/* ---- draft ----------------------------------------------------------------------------------- */
 
 static int32_t room_left(const run *r) {
     int32_t room = r->n_limit - r->n - 1; /* the bonus token needs its place */
@@ -193,8 +191,7 @@ static ls_status draft(run *r, ls_round *round, ls_draft_block *block, ls_err *e
     return LS_OK;
 }
 
-/* ---- verify
- * ----------------------------------------------------------------------------------- */
+/* ---- verify ---------------------------------------------------------------------------------- */
 
 /* What the device judges, it judges here; whatever the round left there comes back in one piece. */
 static ls_status collect(run *r, ls_draft_block *block, int32_t m, ls_err *err) {
@@ -290,8 +287,7 @@ static ls_status judge(run *r, const ls_draft_block *block, int32_t i, ls_verdic
     return LS_OK;
 }
 
-/* ---- commit
- * ----------------------------------------------------------------------------------- */
+/* ---- commit ---------------------------------------------------------------------------------- */
 
 static bool is_eos(const run *r, int32_t token) {
     for (int32_t i = 0; i < r->n_eos; i++)
@@ -411,8 +407,7 @@ static ls_status one_round(run *r, ls_err *err) {
     return LS_OK;
 }
 
-/* ---- the whole
- * -------------------------------------------------------------------------------- */
+/* ---- the whole ------------------------------------------------------------------------------- */
 
 static ls_status rounds(run *r, ls_err *err) {
     const ls_gen *g = r->g;

@@ -4,8 +4,7 @@
 
 #include "engine_impl.h"
 
-/* ---- the rows of a pass
- * ----------------------------------------------------------------------- */
+/* ---- the rows of a pass ---------------------------------------------------------------------- */
 
 static ls_status check_tree_row(const ls_row *r, int32_t i, ls_err *err) {
     bool ok = r->n_prefix >= 0 && r->n_anc >= 1 && r->n_prefix <= r->index &&
@@ -118,8 +117,7 @@ static int32_t chunks_of(const ls_engine *e, int32_t keys) {
                : e->max_chunks;
 }
 
-/* ---- the pass
- * --------------------------------------------------------------------------------- */
+/* ---- the pass -------------------------------------------------------------------------------- */
 
 static ls_status traced(ls_engine *e, int32_t layer, const char *op, const void *data,
                         int32_t n_rows, int32_t dim, ls_err *err) {
@@ -449,8 +447,7 @@ ls_status ls_prefill(ls_engine *e, int32_t seq, const int32_t *token, int32_t n,
     return s;
 }
 
-/* ---- what the last pass found
- * ------------------------------------------------------------------ */
+/* ---- what the last pass found ---------------------------------------------------------------- */
 
 static ls_status check_wanted(const ls_engine *e, int32_t first, int32_t n, ls_err *err) {
     return first >= 0 && n >= 1 && n <= e->n_want - first
@@ -522,8 +519,7 @@ ls_status ls_pass_probs(ls_engine *e, int32_t row, const ls_row_stats *stats, fl
     return be->download(be, dst, e->prob, (size_t)e->o.n_vocab * sizeof *dst, err);
 }
 
-/* ---- chains
- * ------------------------------------------------------------------------------------ */
+/* ---- chains ---------------------------------------------------------------------------------- */
 
 ls_status ls_chain_feed(ls_engine *e, int32_t row, bool keep, ls_err *err) {
     ls_backend *be = e->be;

@@ -32,8 +32,7 @@ static void widen_bf16(const uint8_t *b, float *y) {
 }
 
 /* ---- blocks of 32: a scale d, a minimum m in some, then 4 low bits each, elements i and i + 16 in
- * one byte, and a fifth bit each in some
- * -------------------------------------------------------- */
+ * one byte, and a fifth bit each in some ------------------------------------------------------- */
 
 static void widen_q8_0(const uint8_t *b, float *y) { /* d, 32 x i8 */
     const float d = half_at(b);
@@ -75,8 +74,7 @@ static void widen_q5_1(const uint8_t *b, float *y) { /* d, m, 32 fifth bits, 16 
         y[i] = d * (float)five(b + 8, high, i) + m;
 }
 
-/* ---- blocks of 256: small scales of parts of 16 or 32 elements under one or two halves
- * --------- */
+/* ---- blocks of 256: small scales of parts of 16 or 32 elements under one or two halves ------- */
 
 /* Two bits of element i from 64 bytes: each 32 bytes hold 128 elements, 32 a pair of bits. */
 static int two_bits(const uint8_t *q, int i) {

@@ -1,8 +1,7 @@
 /* synth.h - model folders with random weights, for measuring speed at shapes nobody ships, and
  * pairs whose draft agrees with its target as often as is wanted.
  * Weights     bf16, normal of mean 0; norms are 1. Variances, so that nothing degenerates:
- *               q_proj           9 / n_in   scores of standard deviation 3: attention picks few
- *                                keys
+ *               q_proj           9 / n_in   scores of standard deviation 3: few keys matter
  *               o_proj, down     4 / n_in   layers outweigh the token they began with
  *               other linears    1 / n_in   activations keep their size
  *               embedding, head  ln(V) / D  logits of variance ln(V): entropy near ln(V) / 2

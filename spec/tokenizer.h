@@ -96,8 +96,7 @@ int32_t ls_tokenizer_size(const ls_tokenizer *tok);
 const uint8_t *ls_tokenizer_bytes(const ls_tokenizer *tok, int32_t id, size_t *n);
 bool ls_tokenizer_is_special(const ls_tokenizer *tok, int32_t id);
 /* Id of the token spelled so in the file (byte letters, or a mark for a space), or of an added
- * token;
- * -1: none. */
+ * token; -1: none. */
 int32_t ls_tokenizer_find(const ls_tokenizer *tok, const char *spelling);
 /* First id the template puts before a text; -1: none. */
 int32_t ls_tokenizer_bos(const ls_tokenizer *tok);

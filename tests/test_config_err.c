@@ -258,8 +258,7 @@ static void test_accepted(void **state) {
     assert_false(c.tied);
 }
 
-/* ---- families
- * ---------------------------------------------------------------------------------- */
+/* ---- families -------------------------------------------------------------------------------- */
 
 static void test_families(void **state) {
     (void)state;

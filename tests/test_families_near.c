@@ -59,8 +59,7 @@ static void test_reference(void **state) {
     }
 }
 
-/* ---- negative controls
- * ------------------------------------------------------------------------- */
+/* ---- negative controls ----------------------------------------------------------------------- */
 
 static void plain_rope(ls_model *m) {
     assert_int_not_equal(m->config.rope.kind, LS_ROPE_PLAIN);

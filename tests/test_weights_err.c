@@ -351,8 +351,7 @@ static int begin(void **state) {
     return 0;
 }
 
-/* ---- tensors that only some families have
- * ------------------------------------------------------ */
+/* ---- tensors that only some families have ---------------------------------------------------- */
 
 /* A fixture's tensors bound as `change` of its config says. */
 static ls_status bind_family(const char *name, void (*change)(ls_config *), const char *missing,

@@ -1,11 +1,11 @@
 /* driver.c - runs a fuzz target without a fuzzer: `fuzz_TARGET [-s SECONDS] [-c CASE] PATH...`
  *
  * First every kept input (files, and those of folders), then mutations of them until the time is
- * up; of files named slow_* none are made: they are there for the time they once took.
- * Mutation number k is the same on every machine: -c k runs that one alone. An input that makes the
- * target fail, or takes longer than CASE_SECONDS of processor time, is left as crash-TARGET.bin,
- * and its number is printed. Without -s the time is LS_FUZZ_SECONDS; else, under the sanitizers, 30
- * s where CI is set and 10 s elsewhere; else 2 s. */
+ * up; of files named slow_* none are made: they are there for the time they once took. Mutation
+ * number k is the same on every machine: -c k runs that one alone. An input that makes the target
+ * fail, or takes longer than CASE_SECONDS of processor time, is left as crash-TARGET.bin, and its
+ * number is printed. Without -s the time is LS_FUZZ_SECONDS; else, under the sanitizers, 30 s where
+ * CI is set and 10 s elsewhere; else 2 s. */
 #define _XOPEN_SOURCE 700
 #include "fuzz.h"
 
