@@ -459,6 +459,10 @@ typedef enum ls_profile {
 typedef struct ls_cuda_options {
     int32_t device; /* as cudaSetDevice counts */
     ls_profile profile;
+    /* What is planned with, 0: all there is, and never more. For tests: no bit follows from it, and
+     * a large device shows what smaller ones do. */
+    int32_t units;       /* multiprocessors */
+    int32_t block_bytes; /* shared memory that a block of profile mma may ask for */
 } ls_cuda_options;
 
 #ifdef __cplusplus

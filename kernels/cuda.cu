@@ -266,11 +266,16 @@ static ls_status find_device(int device, ls_err *err) {
     return LS_OK;
 }
 
-static ls_status open_device(cuda_backend *cuda, ls_err *err) {
+static int32_t at_most(int32_t wanted, int32_t there) {
+    return wanted > 0 && wanted < there ? wanted : there;
+}
+
+static ls_status open_device(cuda_backend *cuda, const ls_cuda_options *o, ls_err *err) {
     cudaDeviceProp prop;
     LS_TRY(cuda_enter(cuda, err));
     TRY(cudaGetDeviceProperties(&prop, cuda->device), "device");
-    cuda->n_units = prop.multiProcessorCount;
+    cuda->n_units = at_most(o->units, prop.multiProcessorCount);
+    cuda->block_bytes = at_most(o->block_bytes, (int32_t)prop.sharedMemPerBlockOptin);
     cuda->threads_a_unit = prop.maxThreadsPerMultiProcessor;
     snprintf(cuda->be.device, sizeof cuda->be.device, "%.70s, compute %d.%d", prop.name, prop.major,
              prop.minor);
@@ -355,7 +360,7 @@ ls_status ls_cuda_create(ls_cuda_options options, ls_backend **out, ls_err *err)
     ls_cuda_stats_install(cuda);
     ls_cuda_linear_install(cuda);
     ls_cuda_read_install(cuda);
-    ls_status status = open_device(cuda, err);
+    ls_status status = open_device(cuda, &options, err);
     if (status == LS_OK)
         status = install_profile(cuda, options.profile, err);
     if (status != LS_OK) {

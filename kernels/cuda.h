@@ -41,7 +41,8 @@ struct cuda_backend {
     ls_backend be; /* first: a backend pointer is one of these */
     int device;
     int capability; /* 90 for 9.0: of the device, or of the code for it when that is older */
-    int n_units, threads_a_unit; /* multiprocessors, threads one can hold */
+    int n_units, threads_a_unit; /* multiprocessors to plan with, threads one can hold */
+    int32_t block_bytes;         /* shared memory a block may ask for, likewise */
     cudaStream_t stream;
     int overlap; /* launches may begin before the kernel ahead has ended (cuda_wait_ahead) */
     int recording, recorded; /* now; ever */

@@ -20,8 +20,8 @@
 
 #include "backend.h"
 
-/* What a launch must know of the device; made once by ls_mma_device_get. n_sm may be lowered to use
- * fewer multiprocessors, and pdl set to 0: no bit of a result follows from any of it. */
+/* What a launch must know of the device; made once by ls_mma_device_get. n_sm and smem_block may be
+ * lowered, and pdl set to 0: no bit of a result follows from any of it. */
 typedef struct ls_mma_device {
     int32_t n_sm;       /* multiprocessors to use */
     int32_t smem_block; /* most shared memory of a block, bytes */

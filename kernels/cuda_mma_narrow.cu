@@ -570,6 +570,8 @@ cudaError_t ls_mma_narrow(const mma_list *m, const void *x16, int32_t n_in, int3
                           cudaStream_t stream) {
     mma_narrow_args k = narrow_args(m, x16, n_in, n_rows, norm, next, gates, dev);
     cudaLaunchAttribute early;
+    if (!mma_fits(dev->smem_block, m->format, n_rows, k.depth))
+        return cudaErrorInvalidValue;
     const unsigned grid = (unsigned)(k.share ? dev->n_sm : k.rest);
     const cudaLaunchConfig_t c =
         cuda_launch_of(dim3(grid), MMA_BLOCK, (size_t)mma_room(m->format, n_rows, k.depth), stream,

@@ -374,6 +374,15 @@ static void profile_free(cuda_backend *cuda) {
     cuda->profile_data = NULL;
 }
 
+/* The kernels' limits are the whole device's: other backends of the process share them. */
+static void plan_with(mma_profile *p, int32_t units, int32_t block_bytes) {
+    const int32_t taken = block_bytes + p->attn_dev.shared_reserved;
+    p->linear_dev.n_sm = p->attn_dev.units = units;
+    p->linear_dev.smem_block = p->attn_dev.shared_a_block = block_bytes;
+    if (p->attn_dev.shared_a_unit > taken) /* as on every device: one such block fills it */
+        p->attn_dev.shared_a_unit = taken;
+}
+
 ls_status ls_mma_install(cuda_backend *cuda, ls_err *err) {
     mma_profile *p = (mma_profile *)calloc(1, sizeof *p);
     if (!p)
@@ -385,6 +394,7 @@ ls_status ls_mma_install(cuda_backend *cuda, ls_err *err) {
     LS_TRY(cuda_answer(ls_cuda_rows_split(), "profile mma", err));
     LS_TRY(cuda_answer(ls_cuda_bodies_split(), "profile mma", err));
     p->attn_dev.overlap = p->attn_dev.overlap && cuda->overlap;
+    plan_with(p, cuda->n_units, cuda->block_bytes);
     ls_backend *be = &cuda->be;
     void *done;
     LS_TRY(be->alloc(be, LS_MMA_ATTN_GROUPS * sizeof *p->attn_done, &done, err));

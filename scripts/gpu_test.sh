@@ -80,8 +80,12 @@ work() {
     done
     for t in test_attn_matrix_equal test_cuda_width_equal test_attn_equal test_attn_order_equal test_place_attn_equal test_window_equal \
         test_linear_equal test_norm_linear_equal test_norm_gates_equal test_families_equal test_families_draft_equal test_linear_near \
-        test_attn_near test_generate_state test_drafter_state test_packed_equal test_cuda_err; do
+        test_attn_near test_generate_state test_drafter_state test_packed_equal test_cuda_small_equal test_cuda_err; do
         echo "$t cuda-mma 150 $bin $t"
+    done
+    for t in test_linear_equal test_norm_linear_equal test_norm_gates_equal test_place_attn_equal \
+        test_attn_equal test_cuda_width_equal test_packed_equal; do
+        echo "$t cuda-mma-small 150 $bin $t"
     done
 }
 
@@ -134,7 +138,7 @@ one() { # name device limit command...
     if [ -n "$thin" ] && [ $rc -ne 0 ] && grep -qE 'Device not supported|not supported on this' "$log"; then
         result="tool n/a"
     fi
-    printf '%-38s %-9s %-9s %6.1f  %s\n' "$name" "$device" "$result" \
+    printf '%-38s %-14s %-9s %6.1f  %s\n' "$name" "$device" "$result" \
         "$(echo "$t1 $t0" | awk '{print $1 - $2}')" "${thin:+$(counted "$log")}" | tee "$log.row"
 }
 
@@ -144,7 +148,7 @@ run() {
     rm -rf "$out/log"
     mkdir -p "$out/log"
     command -v nvidia-smi >/dev/null && nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
-    printf '%-38s %-9s %-9s %6s\n' test device result seconds
+    printf '%-38s %-14s %-9s %6s\n' test device result seconds
     local list name device limit command started=$SECONDS
     list=$([ -n "$sanitize" ] || work)
     [ -n "$quick" ] || list+=$'\n'$(sanitizers)

@@ -11,17 +11,18 @@
 
 #define SKIPPED 77
 
-static const char *const names[] = {"cpu", "cuda", "cuda-mma"};
+static const char *const names[] = {"cpu", "cuda", "cuda-mma", "cuda-mma-small"};
+#define N_DEVICES ((int)(sizeof names / sizeof *names))
 
 rig_device rig_device_chosen(void) {
     static int chosen = -1;
     if (chosen >= 0)
         return (rig_device)chosen;
     const char *s = getenv("LS_TEST_DEVICE");
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < N_DEVICES; i++)
         if (!s || !*s || strcmp(s, names[i]) == 0)
             return (rig_device)(chosen = i);
-    fprintf(stderr, "LS_TEST_DEVICE=%s is unknown: use cpu, cuda or cuda-mma\n", s);
+    fprintf(stderr, "LS_TEST_DEVICE=%s is unknown: use cpu, cuda, cuda-mma or cuda-mma-small\n", s);
     exit(2);
 }
 
@@ -32,8 +33,10 @@ const char *rig_device_name(rig_device d) {
 static ls_status try_open(rig_device d, ls_cpu_options cpu, ls_backend **be, ls_err *err) {
     if (d == RIG_CPU)
         return ls_cpu_create(cpu, be, err);
-    const ls_profile profile = d == RIG_MMA ? LS_PROFILE_MMA : LS_PROFILE_IEEE;
-    return ls_cuda_create((ls_cuda_options){.profile = profile}, be, err);
+    ls_cuda_options o = {.profile = d == RIG_CUDA ? LS_PROFILE_IEEE : LS_PROFILE_MMA};
+    if (d == RIG_MMA_SMALL)
+        o.units = 7, o.block_bytes = 99 << 10;
+    return ls_cuda_create(o, be, err);
 }
 
 bool rig_device_there(rig_device d, ls_err *why) {

@@ -1,6 +1,7 @@
 /* device_rig.h - which device the tests run on, from the environment, the same for kernel and spec
  * tests.
- *   LS_TEST_DEVICE   cpu (default), cuda (profile ieee: the bits of the CPU) or cuda-mma
+ *   LS_TEST_DEVICE   cpu (default), cuda (profile ieee: the bits of the CPU), cuda-mma, or
+ *                    cuda-mma-small: as on a device of 7 multiprocessors and 99 KiB a block
  *   LS_TEST_THIN     set: grids are thinned, the cases stay (instrumented builds always are)
  *   LS_TEST_EAGER    set: engines of rig.h launch every pass anew, where a tool cannot look into
  *                    recorded launches
@@ -13,7 +14,7 @@
 
 #include "backend.h"
 
-typedef enum rig_device { RIG_CPU = 0, RIG_CUDA, RIG_MMA } rig_device;
+typedef enum rig_device { RIG_CPU = 0, RIG_CUDA, RIG_MMA, RIG_MMA_SMALL } rig_device;
 
 rig_device rig_device_chosen(void);
 const char *rig_device_name(rig_device d);
@@ -22,7 +23,7 @@ static inline bool rig_on_gpu(void) {
 }
 /* Same bits as plain C on the CPU? */
 static inline bool rig_on_ieee(void) {
-    return rig_device_chosen() != RIG_MMA;
+    return rig_device_chosen() < RIG_MMA;
 }
 /* A backend of this device; `cpu` says how on the CPU. The test fails, or is skipped as above. */
 ls_backend *rig_backend_on(rig_device d, ls_cpu_options cpu);

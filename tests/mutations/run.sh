@@ -85,7 +85,7 @@ gpu_build() { # DIR [NAME...]
         case $file in
         kernels/*)
             target=ls_gpu_kernel_tests
-            case $tests in *width_equal*) target=ls_gpu_tests ;; esac # passes, not operations
+            case $tests in *width_equal* | *small_equal*) target=ls_gpu_tests ;; esac # passes, too
             build_or_stop "$name" ls_kernels_cuda
             link=$(ninja -C "$gpu" -t commands "$target" | tail -n 1)
             (cd "$gpu" && sh -c "$link") >"$scratch/build.log" 2>&1 ||
