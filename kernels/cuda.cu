@@ -31,7 +31,7 @@ ls_status cuda_enter(cuda_backend *cuda, ls_err *err) {
 
 /* Of more rows the linear makes its own copy, if it reads one. */
 uint16_t *cuda_round_beside(cuda_backend *cuda, const float *of, int32_t n_rows, int32_t dim) {
-    const size_t bytes = ((size_t)dim + 31) / 32 * 64 * (size_t)n_rows;
+    const size_t bytes = (size_t)LS_MMA_LD(dim) * sizeof(uint16_t) * (size_t)n_rows;
     if (!cuda->x16 || n_rows > LS_MMA_FEW || bytes > cuda->x16_bytes)
         return NULL;
     cuda->x16_of = of;

@@ -11,8 +11,8 @@
  * Profiles    `ieee` is what ls_cuda_*_install put into the table. LS_HAVE_MMA and LS_HAVE_CUBLAS
  *             say that a build has the files of the other two (cuda_profile_mma.cu, cuda_mma*;
  *             cuda_cublas.cu); their install functions run last in ls_cuda_create and replace
- *             members (linear, linears, norm_linears, norm_gates, attn, attn_launch, mat, mat_free,
- *             weights_done).
+ *             members (linear, linears, norm_linears, norm_gates, attn, place_attn, attn_launch, mat,
+ *             mat_free, weights_done).
  * Stream      all work of a backend goes to its one stream. Host threads: every entry names the
  *             device, so the owner may change threads.
  * Errors      the first failure is kept in `err`: what a launcher refused, what a launch or a copy

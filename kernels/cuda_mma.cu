@@ -56,7 +56,7 @@ cudaError_t ls_mma_pack(const void *rowmajor_d, ls_dtype t, int32_t n_out, int32
 /* ---- x rounded ------------------------------------------------------------------------------- */
 
 size_t ls_mma_x_bytes(int32_t n_in, int32_t n_rows) {
-    return (size_t)mma_ceil(n_in, 32) * 64 * (size_t)n_rows;
+    return (size_t)LS_MMA_LD(n_in) * sizeof(uint16_t) * (size_t)n_rows;
 }
 
 /* A thread makes the 16 bytes of a lane: four k of an even step, four of the odd one. */
@@ -102,7 +102,7 @@ __global__ void mma_weigh(const ls_rmsnorm_args a, uint16_t *z, float *squares, 
 
 cudaError_t ls_mma_weigh(const ls_rmsnorm_args *a, uint16_t *z, float *squares,
                          const ls_mma_device *dev, cudaStream_t stream) {
-    const int32_t ld = mma_ceil(a->dim, 32) * 32;
+    const int32_t ld = LS_MMA_LD(a->dim);
     cudaLaunchAttribute early;
     const dim3 grid((unsigned)a->n_rows, (unsigned)mma_ceil(ld, 128));
     const cudaLaunchConfig_t c = cuda_launch_of(grid, 128, 0, stream, dev->pdl, &early);

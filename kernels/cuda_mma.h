@@ -55,7 +55,7 @@ typedef struct ls_mma_norm {
 typedef struct ls_mma_next {
     const void *w; /* [n_out]; NULL: nothing */
     ls_dtype dtype;
-    uint16_t *z;    /* [n_rows, ld], ld = n_out rounded up to 32: as x16 */
+    uint16_t *z;    /* [n_rows, ld], ld = LS_MMA_LD(n_out): as x16 */
     float *squares; /* [n_rows, n_squares], n_squares = n_out / 16 rounded up */
     int32_t ld, n_squares;
 } ls_mma_next;
@@ -64,7 +64,7 @@ typedef enum ls_mma_gate { LS_MMA_NO_GATE = 0, LS_MMA_SILU, LS_MMA_GELU } ls_mma
 typedef struct ls_mma_gates {
     ls_mma_gate gate;
     float *h;      /* [n_rows, n_out] */
-    uint16_t *x16; /* [n_rows, ld], ld = n_out rounded up to 32: as ls_mma_round of h; or NULL */
+    uint16_t *x16; /* [n_rows, ld], ld = LS_MMA_LD(n_out): as ls_mma_round of h; or NULL */
     int32_t ld;
 } ls_mma_gates;
 /* Bytes of z (as x16) are ls_mma_x_bytes; of squares: */
@@ -77,8 +77,9 @@ cudaError_t ls_mma_weigh(const ls_rmsnorm_args *a, uint16_t *z, float *squares,
  * together) and n_in inputs. */
 size_t ls_mma_scratch_bytes(ls_dtype t, int32_t n_out, int32_t n_in, int32_t n_rows);
 
-/* x rounded to bf16 as few rows are read: [n_rows, n_in rounded up to 32], element k of a row at
+/* x rounded to bf16 as few rows are read: [n_rows, LS_MMA_LD(n_in)], element k of a row at
  * LS_MMA_AT(k), +0 past n_in. Aligned to 16 bytes. Whoever writes x may write this beside it. */
+#define LS_MMA_LD(n_in) (((n_in) + 31) / 32 * 32)
 #define LS_MMA_AT(k) (((k) & ~31) + ((k) >> 2 & 3) * 8 + ((k) >> 4 & 1) * 4 + ((k)&3))
 size_t ls_mma_x_bytes(int32_t n_in, int32_t n_rows);
 cudaError_t ls_mma_round(const float *x, int32_t n_in, int32_t n_rows, void *x16,

@@ -28,7 +28,7 @@ typedef struct merging {
 /* Where element e of a head lies in a row of x16; four from a multiple of four lie together. */
 DEV size_t rounded_at(const ls_attn_args &a, int row, int head, int e) {
     const int dim = a.n_heads * a.head_dim;
-    return (size_t)row * (size_t)((dim + 31) / 32 * 32) + (size_t)LS_MMA_AT(head * a.head_dim + e);
+    return (size_t)row * (size_t)LS_MMA_LD(dim) + (size_t)LS_MMA_AT(head * a.head_dim + e);
 }
 /* What there is without a key; a row that has lost chunks is a NaN. */
 DEV float none_of(bool lost) {

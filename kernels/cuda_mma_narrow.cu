@@ -549,7 +549,7 @@ static mma_narrow_args narrow_args(const mma_list *m, const void *x16, int32_t n
     k.gates = *gates;
     k.pair = gates->gate ? 2 : 1;
     k.n_rows = n_rows;
-    k.ld = mma_ceil(n_in, 32) * 32;
+    k.ld = LS_MMA_LD(n_in);
     k.segments = mma_ceil(n_in, MMA_SEGMENT);
     k.ranges = mma_ceil(k.segments, MMA_RANGE);
     k.last_steps = mma_ceil(n_in - (k.segments - 1) * MMA_SEGMENT, MMA_STEP);

@@ -211,8 +211,8 @@ static bool leave_next(cuda_backend *cuda, const ls_linear_args *a, ls_mma_next 
     if (!a->next_w || a->n_rows > LS_MMA_FEW || ls_mma_x_bytes(dim, a->n_rows) > p->z_bytes ||
         ls_mma_squares_bytes(dim, a->n_rows) > p->squares_bytes)
         return false;
-    *next = ls_mma_next{a->next_w,           a->next_dtype,        (uint16_t *)p->z,
-                        (float *)p->squares, (dim + 31) / 32 * 32, (dim + 15) / 16};
+    *next = ls_mma_next{a->next_w,           a->next_dtype,  (uint16_t *)p->z,
+                        (float *)p->squares, LS_MMA_LD(dim), (dim + 15) / 16};
     p->z_of = a->y;
     p->z_w = a->next_w;
     p->z_rows = a->n_rows;
@@ -320,7 +320,7 @@ static void norm_gates(ls_backend *be, const ls_rmsnorm_args *norm, const ls_lin
     const ls_mma_norm ahead = norm_ahead(cuda, norm);
     const ls_mma_gates gates = {gelu ? LS_MMA_GELU : LS_MMA_SILU, g->h,
                                 cuda_round_beside(cuda, g->h, g->n_rows, g->dim),
-                                (g->dim + 31) / 32 * 32};
+                                LS_MMA_LD(g->dim)};
     answer(cuda, ls_mma_gated(both, p->z, &ahead, &gates, &p->linear_dev, cuda->stream), "gates");
 }
 

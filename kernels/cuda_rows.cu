@@ -68,9 +68,6 @@ LS_FN void put_rounded(float *y, uint16_t *x16, int k, int n, lane_f32 v) {
     if (x16)
         x16[LS_MMA_AT(k + LS_LANE)] = cuda_bf16(k + LS_LANE < n ? v.p[0] : 0.0f);
 }
-LS_FN size_t rounded_ld(int n) {
-    return (size_t)((n + 31) / 32 * 32);
-}
 
 #define LS_GATE_KERNEL(op)                                                          \
     static __global__ void __launch_bounds__(THREADS)                               \
@@ -78,7 +75,7 @@ LS_FN size_t rounded_ld(int n) {
         const int F = a.dim;                                                        \
         const size_t row = (size_t)blockIdx.x * (size_t)F;                          \
         if (x16)                                                                    \
-            x16 += (size_t)blockIdx.x * rounded_ld(F);                              \
+            x16 += (size_t)blockIdx.x * (size_t)LS_MMA_LD(F);                       \
         cuda_wait_ahead();                                                          \
         LS_WARPS (i, ls_ceil_div(F, LS_LANES)) {                                    \
             const int k = i * LS_LANES;                                             \
