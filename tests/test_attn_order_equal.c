@@ -1,10 +1,9 @@
 /* What attention may read before the launch ahead of it has ended, bits: keys that `place` stores
- * right ahead, behind a linear that keeps the device busy, are those that are there when everything
- * is waited for in between. On a CPU launches have ended when they return; there this holds by
- * itself. */
+ * right ahead, or place_attn itself, behind a linear that keeps the device busy, are those that are
+ * there when everything is waited for in between. On a CPU launches have ended when they return;
+ * there this holds by itself. */
 #include <setjmp.h>
 #include <stdarg.h>
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -24,53 +23,38 @@ typedef struct layer {
     int32_t max_chunks;
 } layer;
 
-static void *filled(ls_backend *be, size_t n, uint32_t seed) {
-    float *v = kr_alloc(n * sizeof *v);
-    kr_fill(v, n, seed, 1.0f);
-    void *dev = kr_dev(be, v, n * sizeof *v);
-    free(v);
-    return dev;
-}
 static void layer_open(layer *l, ls_backend *be) {
-    const ls_mat host = {kr_weights((size_t)BUSY * BUSY_OUT, LS_BF16, 1, 0.1f), LS_BF16, BUSY_OUT,
-                         BUSY};
     const size_t pool = (size_t)SLOTS * G * E;
     uint16_t *keys = kr_weights(pool, LS_BF16, 2, 1.0f);
-    ls_err err;
-    *l = (layer){.be = be};
-    assert_int_equal(be->mat(be, &host, &l->busy_w, &err), LS_OK);
-    assert_int_equal(be->weights_done(be, &err), LS_OK);
-    if (l->busy_w.data != host.data) /* the CPU lends it back */
-        free((void *)(uintptr_t)host.data);
-    l->busy_x = filled(be, 8 * BUSY, 3);
+    *l = (layer){.be = be, .busy_w = kr_mat(be, BUSY_OUT, BUSY, LS_BF16, 1, 0.1f)};
+    l->busy_x = kr_filled(be, 8 * BUSY, 3, 1.0f);
     l->busy_y = kr_dev(be, NULL, 8 * BUSY_OUT * sizeof(float));
-    l->cos = filled(be, SLOTS * E / 2, 4);
-    l->sin = filled(be, SLOTS * E / 2, 5);
+    l->cos = kr_filled(be, SLOTS * E / 2, 4, 1.0f);
+    l->sin = kr_filled(be, SLOTS * E / 2, 5, 1.0f);
     l->k_pool = kr_dev(be, keys, pool * sizeof *keys);
     l->v_pool = kr_dev(be, keys, pool * sizeof *keys);
     l->max_chunks = ls_chunk_bound(be->chunk, SLOTS);
     l->part = kr_dev(be, NULL, (size_t)(H * l->max_chunks * (2 + E)) * sizeof(float));
     l->out = kr_dev(be, NULL, H * E * sizeof(float));
-    l->q = filled(be, H * E, 6), l->k = filled(be, G * E, 7), l->v = filled(be, G * E, 8);
+    l->q = kr_filled(be, H * E, 6, 1.0f);
+    l->k = kr_filled(be, G * E, 7, 1.0f);
+    l->v = kr_filled(be, G * E, 8, 1.0f);
     const int32_t zero = 0;
     l->pos = kr_dev(be, &zero, sizeof zero), l->slot = kr_dev(be, &zero, sizeof zero);
     l->length = kr_dev(be, &zero, sizeof zero), l->base = kr_dev(be, &zero, sizeof zero);
     free(keys);
 }
 static void layer_close(layer *l) {
-    const bool lent = strcmp(l->be->name, "cpu") == 0;
-    void *w = (void *)(uintptr_t)l->busy_w.data;
     void *all[] = {l->busy_x, l->busy_y, l->q,   l->k,   l->v,    l->cos,    l->sin, l->k_pool,
                    l->v_pool, l->part,   l->out, l->pos, l->slot, l->length, l->base};
-    l->be->mat_free(l->be, &l->busy_w);
-    if (lent)
-        free(w);
+    kr_mat_free(l->be, &l->busy_w);
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         kr_free(l->be, all[i]);
 }
 
-/* Row `at`: placed, and what it attends to; `waits` between the launches. */
-static void run(layer *l, int32_t at, bool waits, float out[H * E]) {
+enum how { APART, TOGETHER, WAITED }; /* place and attn; place_attn; apart, with waits between */
+/* Row `at`: placed, and what it attends to. */
+static void run(layer *l, int32_t at, enum how how, float out[H * E]) {
     ls_backend *be = l->be;
     const int32_t length = at + 1;
     const size_t row = (size_t)G * E * sizeof(uint16_t);
@@ -123,12 +107,16 @@ static void run(layer *l, int32_t at, bool waits, float out[H * E]) {
                                .head_dim = E};
     kr_sync(be);
     be->linear(be, &busy);
-    if (waits)
+    if (how == WAITED)
         kr_sync(be);
-    be->place(be, &rope, &store);
-    if (waits)
-        kr_sync(be);
-    be->attn(be, &attn);
+    if (how == TOGETHER) {
+        be->place_attn(be, &rope, &store, &attn);
+    } else {
+        be->place(be, &rope, &store);
+        if (how == WAITED)
+            kr_sync(be);
+        be->attn(be, &attn);
+    }
     kr_sync(be);
     kr_down(be, out, l->out, H * E * sizeof *out);
 }
@@ -141,12 +129,12 @@ static void keys_placed_right_ahead(void **state) {
     layer_open(&l, be);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         float want[H * E], got[H * E];
-        run(&l, rows[i], true, want);
+        run(&l, rows[i], WAITED, want);
         for (int k = 0; k < H * E; k++)
             assert_true(want[k] == want[k]);
-        for (int n = 0; n < REPEATS; n++) {
-            run(&l, rows[i], false, got);
-            kr_same("attention right behind place", got, want, H * E, E);
+        for (int n = 0; n < 2 * REPEATS; n++) {
+            run(&l, rows[i], n % 2 ? TOGETHER : APART, got);
+            kr_same(n % 2 ? "place_attn" : "attention right behind place", got, want, H * E, E);
         }
     }
     layer_close(&l);

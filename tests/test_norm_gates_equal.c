@@ -163,8 +163,9 @@ static void shapes(void **state) {
 /* So many tiles that a block of a large GPU makes them in several bands, of two ranges. */
 static void bands(void **state) {
     (void)state;
-    if (rig_on_gpu() && !LS_THIN)
-        of_shape(4112, 8720, LS_BF16, LS_BF16);
+    if (!rig_on_gpu() || LS_THIN)
+        skip(); /* a CPU has none */
+    of_shape(4112, 8720, LS_BF16, LS_BF16);
 }
 
 int main(void) {

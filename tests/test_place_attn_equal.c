@@ -54,20 +54,14 @@ static float *values(size_t n, uint32_t seed) {
     kr_fill(x, n, seed, 2.0f);
     return x;
 }
-static void *on_device(ls_backend *be, size_t n, uint32_t seed) {
-    float *x = values(n, seed);
-    void *dev = kr_dev(be, x, n * sizeof *x);
-    free(x);
-    return dev;
-}
 static void world_open(world *w, ls_backend *be, shape s, ls_chunk_rule rule, int keys) {
     *w = (world){.be = be, .s = s, .rule = rule, .slots = SLOTS_OF(keys)};
     w->q_h = values(rows_of(w, s.H), 1), w->k_h = values(rows_of(w, s.G), 2);
     w->q = kr_dev(be, NULL, rows_of(w, s.H) * sizeof(float));
     w->k = kr_dev(be, NULL, rows_of(w, s.G) * sizeof(float));
-    w->v = on_device(be, rows_of(w, s.G), 3);
-    w->cos = on_device(be, (size_t)w->slots * (size_t)s.E / 2, 4);
-    w->sin = on_device(be, (size_t)w->slots * (size_t)s.E / 2, 5);
+    w->v = kr_filled(be, rows_of(w, s.G), 3, 2.0f);
+    w->cos = kr_filled(be, (size_t)w->slots * (size_t)s.E / 2, 4, 2.0f);
+    w->sin = kr_filled(be, (size_t)w->slots * (size_t)s.E / 2, 5, 2.0f);
     w->out = kr_dev(be, NULL, rows_of(w, s.H) * sizeof(float));
     for (int i = 0; i < 2; i++)
         w->first[i] =
