@@ -17,6 +17,7 @@
 #include "cuda_mma_device.h"
 
 #define STAGES 4                   /* most tiles of a ring */
+#define COLUMN_WARPS 4             /* most of a block */
 #define LOG2_E 0x1.715476p+0f      /* scores are scaled so that the exponential is a power of two */
 #define STATE_PITCH(EP) ((EP) + 4) /* floats of a column's values at the end */
 
@@ -49,6 +50,7 @@ template <int EP, int C> struct block_mem {
     uint16_t q[C * COLUMNS][EP + 8];
     unsigned long long bars[KEY_WARPS]; /* of a ring's warps */
     float m[KEY_WARPS][C * COLUMNS], l[KEY_WARPS][C * COLUMNS];
+    own_rows own[KEY_WARPS]; /* of a ring's tiles */
     /* that neighbours have put here: of blocks that merge near each other, else not there */
     float part[NEAR_PARTS(C * COLUMNS)][PART_PITCH(EP)];
 };
@@ -262,8 +264,10 @@ static __global__ void __launch_bounds__(KEY_WARPS *C * 32, EP > 128 || C == 4 ?
 
     meeting ring_warps = {shared_at(&mem->bars[key_warp]), 0};
     if (C > 1) {
-        if (threadIdx.x < KEY_WARPS)
-            mma_bar_init(shared_at(&mem->bars[threadIdx.x]), C * 32);
+        if (threadIdx.x == 0)
+#pragma unroll
+            for (int i = 0; i < KEY_WARPS; i++)
+                mma_bar_init(shared_at(&mem->bars[i]), C * 32);
         __syncthreads();
     }
 
@@ -278,10 +282,11 @@ static __global__ void __launch_bounds__(KEY_WARPS *C * 32, EP > 128 || C == 4 ?
     const neighbours near = find_neighbours(rows.n_items, n * n_heads);
     const lane_place own = read_places(ahead, a.n_rows, lane);
     const query_at<EP> query = find_queries<EP, C>(a, own, geo, row0, n, head0, n_heads);
-    const int ring_lane = column_warp * 32 + lane;
-    bool waited = false, stored = false;
-    uint32_t due_tile = 0; /* one whose rows are to be stored once the launch ahead has ended */
-    int32_t key_of = -1;
+    bool waited = false, stores = false; /* whether any of its tiles has keys of this pass */
+    for (int it = (int)blockIdx.z; it < rows.n_items; it += (int)gridDim.z)
+        stores = stores || (ahead.k && find_item(rows, it).k1 > rows.older);
+    if (stores && column_warp == 0)
+        note_none(&mem->own[key_warp]);
     uint32_t q[EP / 16][2] = {};
     for (int it = (int)blockIdx.z; it < rows.n_items; it += (int)gridDim.z) {
         const item_info x = find_item(rows, it);
@@ -298,9 +303,8 @@ static __global__ void __launch_bounds__(KEY_WARPS *C * 32, EP > 128 || C == 4 ?
          *          turn is at hand.
          * Groups   of copies are closed every turn but 0, empty past the last tile: waits count
          *          them.
-         * Own      A tile with keys of this pass is due: what is not copied of it is stored
-         *          (store_rows) once the launch ahead has ended, in this turn or, of a tile copied
-         *          before, in turn 0. */
+         * Own      keys of this pass are not copied into tiles below turn 0: store_rows puts them
+         *          there, and into the cache, from where later tiles have them. */
         const int stages = geo.stages;
         const uint32_t ring_end = ring + (uint32_t)stages * TILE_BYTES(EP);
         uint32_t fill = ring, use = ring; /* the place that is filled, and that of tile i */
@@ -316,19 +320,15 @@ static __global__ void __launch_bounds__(KEY_WARPS *C * 32, EP > 128 || C == 4 ?
                 if (coming < k.n_tiles) {
                     const bool due = min(k.k0 + coming * k.stride + TILE, k.k1) > rows.older;
                     uint32_t own_keys = 0;
-                    if (due && !waited && (!ahead.k || due_tile)) {
-                        cuda_wait(); /* keys of this pass: placed ahead, or of two tiles */
+                    if (due && !waited && !ahead.k) {
+                        cuda_wait(); /* keys of this pass, placed ahead */
                         waited = true;
                     }
-                    if (due && ahead.k) {
-                        if (due_tile) {
-                            store_rows<EP>(a, ahead, own, kv_head, due_tile, key_of, ring_lane,
-                                           C * 32);
-                            ring_sync<C>(ring_warps);
-                        }
+                    if (due && !waited) {
+                        int32_t key_of;
                         own_keys = find_own(own, a.n_rows, slot, &key_of);
-                        due_tile = own_keys || !stored ? fill : 0;
-                        stored = true;
+                        if (column_warp == 0)
+                            note_own<EP>(&mem->own[key_warp], fill, key_of);
                     }
                     fetch<EP, C>(from, slot, own_keys, fill, column_warp);
                 }
@@ -341,28 +341,33 @@ static __global__ void __launch_bounds__(KEY_WARPS *C * 32, EP > 128 || C == 4 ?
             const bool rehearsal = i == -1 && !waited && behind.done;
             if (i == -1)
                 e = find_edge(rows, x, geo, n, column_warp);
-            if (due_tile && waited)
-                store_rows<EP>(a, ahead, own, kv_head, due_tile, key_of, ring_lane, C * 32);
-            if (stages == 1 || rehearsal || (due_tile && waited)) {
+            if (stages == 1 || rehearsal) {
                 copies_wait(stages - 1); /* a ring of one; or the wait of turn 0 */
                 ring_sync<C>(ring_warps);
             }
-            due_tile = waited ? 0 : due_tile;
             if (i == 0) /* not before: its copies would slow the loads of the first turn */
                 cuda_let_behind();
             const int32_t key0 = k.k0 + max(i, 0) * KEY_WARPS * TILE;
             if ((i >= 0 || rehearsal) && key0 < e.top)
                 add_tile<EP>(s, q, use + k_lane, use + v_lane, scale, key0, e);
-            if (i == -1) {
-                if (!waited)
-                    cuda_wait();
-                waited = true;
-                clear(s);
-                if (it == (int)blockIdx.z)
-                    share_queries<EP, C>(mem, read_queries<EP, C>(a, ahead, query), column_warp, q);
-            } else {
+            if (i >= 0) {
                 use = use + TILE_BYTES(EP) == ring_end ? ring : use + TILE_BYTES(EP);
+                continue;
             }
+            const bool first = it == (int)blockIdx.z;
+            if (first && stores)
+                __syncthreads(); /* publishes which rows are in tiles */
+            if (!waited)
+                cuda_wait();
+            waited = true;
+            if (first) {
+                const queries<EP> y = read_queries<EP, C>(a, ahead, query);
+                if (stores)
+                    store_rows<EP>(a, ahead, own, kv_head, mem->own, KEY_WARPS, (int)threadIdx.x,
+                                   KEY_WARPS * C * 32);
+                share_queries<EP, C>(mem, y, column_warp, q); /* publishes what is stored */
+            }
+            clear(s);
         }
 
         ring_sync<C>(ring_warps); /* the ring is used up: the states take its place */
@@ -388,8 +393,8 @@ static __global__ void __launch_bounds__(KEY_WARPS *C * 32, EP > 128 || C == 4 ?
     if (!waited)
         cuda_wait(); /* without an item: what waits for this launch counts on those before it */
     cuda_let_behind();
-    if (rows.n_items == 0 && ahead.k && key_warp == 0)
-        store_rows<EP>(a, ahead, own, kv_head, 0, -1, ring_lane, C * 32); /* nobody reads them */
+    if (rows.n_items == 0 && ahead.k) /* nobody reads them */
+        store_rows<EP>(a, ahead, own, kv_head, NULL, 0, (int)threadIdx.x, KEY_WARPS * C * 32);
     if (is_near) {
         cluster_arrive();
         cluster_wait();
@@ -446,18 +451,29 @@ static int32_t pieces(int32_t n, int32_t of) {
     return (n + of - 1) / of;
 }
 
-/* The fewest column warps that hold the pass's columns, or the most there are. */
-static const instance *choose(const ls_attn_args *a) {
-    const int64_t columns = (int64_t)a->n_rows * (a->n_heads / a->n_kv);
-    const instance *best = NULL;
+/* The fewest column warps that hold the pass's columns, or `most`; how the columns lie in blocks of
+ * them, and the grid but for z. False: no instance holds such a head. */
+static bool lay_out(const ls_attn_args *a, int32_t most, plan *p) {
+    const int32_t group = a->n_heads / a->n_kv;
+    p->of = NULL;
     for (size_t i = 0; i < N_INSTANCES; i++) {
         const instance *x = &instances[i];
-        if (x->head_dim < a->head_dim || (best && x->head_dim > best->head_dim))
+        if (x->head_dim < a->head_dim || (p->of && x->head_dim > p->of->head_dim) ||
+            x->column_warps > most)
             continue;
-        if (!best || best->column_warps * COLUMNS < columns)
-            best = x;
+        if (!p->of || p->of->column_warps * COLUMNS < (int64_t)a->n_rows * group)
+            p->of = x;
     }
-    return best;
+    if (!p->of)
+        return false;
+    const int32_t columns = p->of->column_warps * COLUMNS;
+    p->geo.heads = group < columns ? group : columns;
+    p->geo.inverse = 65536 / p->geo.heads + 1;
+    p->geo.head_blocks = pieces(group, p->geo.heads);
+    p->geo.rows = columns / p->geo.heads;
+    p->grid =
+        dim3((unsigned)pieces(a->n_rows, p->geo.rows), (unsigned)(a->n_kv * p->geo.head_blocks), 1);
+    return true;
 }
 
 /* The longest ring, up to `longest` tiles, that leaves room for two blocks a multiprocessor where
@@ -488,32 +504,34 @@ static bool fits_near(const ls_attn_args *a, const ls_mma_attn_device *dev) {
            a->n_rows * a->n_heads <= LS_MMA_ATTN_GROUPS;
 }
 
-static bool make_plan(const ls_attn_args *a, const ls_mma_attn_device *dev, plan *p) {
-    const int32_t group = a->n_heads / a->n_kv;
-    p->of = choose(a);
-    if (!p->of)
-        return false;
-    /* near, blocks of one column warp fit beside those of the linear ahead, which leaves them room:
-     * what is done before it ends takes as long as what is done behind */
+/* Near, blocks of one column warp fit beside those of the linear ahead, which leaves them room:
+ * what is done before it ends takes as long as what is done behind. As many as there are
+ * multiprocessors: more would wait for those, and fewer of more columns are faster. */
+static bool plan_near(const ls_attn_args *a, const ls_mma_attn_device *dev, plan *p) {
     p->near = fits_near(a, dev);
-    if (!p->near || !choose_stages(dev, p->of->column_warps == 1 ? 2 : STAGES, p)) {
-        p->near = false;
-        if (!choose_stages(dev, STAGES, p))
-            return false;
-    }
-    const int32_t columns = p->of->column_warps * COLUMNS;
-    p->geo.heads = group < columns ? group : columns;
-    p->geo.inverse = 65536 / p->geo.heads + 1;
-    p->geo.head_blocks = pieces(group, p->geo.heads);
-    p->geo.rows = columns / p->geo.heads;
+    if (!p->near)
+        return false;
+    lay_out(a, 1, p);
+    if ((int64_t)p->grid.x * p->grid.y * CLUSTER > dev->units)
+        lay_out(a, COLUMN_WARPS, p);
+    p->grid.z = CLUSTER;
+    return choose_stages(dev, p->of->column_warps == 1 ? 2 : STAGES, p);
+}
+
+static bool make_plan(const ls_attn_args *a, const ls_mma_attn_device *dev, plan *p) {
+    if (!lay_out(a, COLUMN_WARPS, p))
+        return false;
+    if (plan_near(a, dev, p))
+        return true;
+    p->near = false;
+    if (!lay_out(a, COLUMN_WARPS, p) || !choose_stages(dev, STAGES, p))
+        return false;
     const int32_t rows = p->geo.rows < a->n_rows ? p->geo.rows : a->n_rows;
-    const int64_t x = pieces(a->n_rows, p->geo.rows), y = a->n_kv * p->geo.head_blocks;
     /* no more blocks than items, nor than are resident: the rest would only take turns */
-    const int64_t items = (int64_t)a->max_chunks * rows;
-    const int64_t room = (int64_t)dev->waves * dev->units * p->resident / (x * y);
-    int64_t z = items < room ? items : room;
-    z = p->near ? CLUSTER : z < 1 ? 1 : z > 65535 ? 65535 : z;
-    p->grid = dim3((unsigned)x, (unsigned)y, (unsigned)z);
+    const int64_t items = (int64_t)a->max_chunks * rows, others = (int64_t)p->grid.x * p->grid.y;
+    const int64_t room = (int64_t)dev->waves * dev->units * p->resident / others;
+    const int64_t z = items < room ? items : room;
+    p->grid.z = (unsigned)(z < 1 ? 1 : z > 65535 ? 65535 : z);
     return true;
 }
 

@@ -81,24 +81,26 @@ MMA_FN uint32_t mma_put(uint32_t v, uint32_t mask, uint32_t bits) {
     asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(r) : "r"(v), "r"(mask), "r"(bits));
     return r;
 }
-/* Integers u = 0 to 255 become bf16 by one multiplication: the number whose bits are u is u 2^-133
- * (a denormal, or the least that is none), so 2^127 times it is u 2^-6. And x is kept times 64: the
- * products are those of u and x. An x of 2^122 or more counts as infinite. */
-MMA_FN uint4 mma_times_64(uint4 x) {
-    return make_uint4(
-        mma_fma2(x.x, 0x42804280u, 0x80008000u), mma_fma2(x.y, 0x42804280u, 0x80008000u),
-        mma_fma2(x.z, 0x42804280u, 0x80008000u), mma_fma2(x.w, 0x42804280u, 0x80008000u));
+/* A bf16 whose bits are u = 0 to 255 is u 2^-133 (a denormal, or the least that is none). Q8_0: one
+ * multiplication by 2^127 makes that u 2^-6, and x is kept times 64. Q4_K: u is multiplied as it is
+ * (of the upper four bits it is 16 times the integer), and x is kept times 2^64, of k mod 4 = 2, 3
+ * times 2^60: products are 2^-69 of those of the integer and x. What is past 2^122, or 2^64, counts
+ * as infinite. */
+template <int F> MMA_FN uint4 mma_times(uint4 x) {
+    const uint32_t even = F == LS_Q4_K ? 0x5f805f80u : 0x42804280u; /* k mod 4 = 0, 1 */
+    const uint32_t odd = F == LS_Q4_K ? 0x5d805d80u : 0x42804280u;
+    return make_uint4(mma_fma2(x.x, even, 0x80008000u), mma_fma2(x.y, odd, 0x80008000u),
+                      mma_fma2(x.z, even, 0x80008000u), mma_fma2(x.w, odd, 0x80008000u));
 }
+#define MMA_Q4_K_BACK 0x1p69f /* what they are multiplied by, with d */
 /* Bytes i and i + 2 of v, less 128. */
 MMA_FN uint32_t mma_q8_pair(uint32_t v, const int i) {
     const uint32_t u = i ? __byte_perm(v, 0, 0x4341) : v & 0x00ff00ffu;
     return mma_fma2(u, 0x7f007f00u, 0xc000c000u);
 }
-/* Four bits of both halves of v, from bit 4 i on. */
+/* Four bits of both halves of v, from bit 4 i on; of odd i times 16. */
 MMA_FN uint32_t mma_q4_pair(uint32_t v, const int i) {
-    const uint32_t u = i & 2 ? v >> 8 : v;
-    return i & 1 ? mma_fma2(u & 0x00f000f0u, 0x7d007d00u, 0x80008000u)
-                 : mma_fma2(u & 0x000f000fu, 0x7f007f00u, 0x80008000u);
+    return (i & 2 ? v >> 8 : v) & (i & 1 ? 0x00f000f0u : 0x000f000fu);
 }
 /* The low six bits of both halves of v, as they are: put under the exponent of 128, less 128. */
 MMA_FN uint32_t mma_six_pair(uint32_t v) {
@@ -152,14 +154,14 @@ MMA_FN uint4 mma_x_of(const uint4 x[16], uint32_t more, const int j, const int p
  * mma_take_x), into shared memory. Lane 4 g + t has those of row g and parts 2t, 2t + 1 of each of
  * two blocks, as three bf16 whose sum they are: 16 bytes a block from `sums` on. x takes the place
  * of A here, registers as they are: its rows 0 to 7 are k 0 and 1 of each four of a part, 8 to 15
- * are k 2 and 3 of the same rows; column p of B is one for part p (2^-6: x is kept times 64). */
+ * are k 2 and 3 of the same rows; column p of B is one for part p (2^-64, see mma_times). */
 template <int NT> MMA_FN void mma_sums(uint32_t sums, const uint4 x[16], uint32_t more, int lane) {
 #pragma unroll
     for (int j = 0; j < NT; j++) {
         float c[4][4]; /* of each block the even parts, the odd ones: four chains side by side */
 #pragma unroll
         for (int p = 0; p < 8; p++) {
-            const uint32_t one = lane >> 2 == p ? 0x3c803c80u : 0u;
+            const uint32_t one = lane >> 2 == p ? 0x1f801f80u : 0u;
 #pragma unroll
             for (int b = 0; b < 2; b++) {
                 const uint4 a = mma_x_of<LS_Q4_K, NT>(x, more, j, b * 8 + p);
@@ -171,8 +173,8 @@ template <int NT> MMA_FN void mma_sums(uint32_t sums, const uint4 x[16], uint32_
         }
 #pragma unroll
         for (int b = 0; b < 2; b++) {
-            float s0 = __fadd_rn(c[b * 2][0], c[b * 2][2]);
-            float s1 = __fadd_rn(c[b * 2 + 1][1], c[b * 2 + 1][3]);
+            float s0 = __fmaf_rn(c[b * 2][2], 16.0f, c[b * 2][0]);
+            float s1 = __fmaf_rn(c[b * 2 + 1][3], 16.0f, c[b * 2 + 1][1]);
             uint32_t three[3];
 #pragma unroll
             for (int i = 0; i < 3; i++) {
@@ -297,7 +299,8 @@ template <int F, int NT> MMA_FN void mma_finish(float c[NT][4], mma_parts<F, NT>
             to[0] = to[1] = to[2] = to[3] = 0.0f;
         mma_scaled(to, w->v[p & 1][j], w->s0[p & 1], w->s1[p & 1]);
         if (F == LS_Q4_K && p % 8 == 7) {
-            mma_scaled(c[j], to, mma_half(w->d.x), mma_half(w->d.y));
+            mma_scaled(c[j], to, __fmul_rn(mma_half(w->d.x), MMA_Q4_K_BACK),
+                       __fmul_rn(mma_half(w->d.y), MMA_Q4_K_BACK));
             mma_scaled(c[j], w->less[j], -mma_half(w->d.x >> 16), -mma_half(w->d.y >> 16));
         }
     }

@@ -24,6 +24,8 @@
  * Source      after design 5.2; where the grid, teams and depth come from is in no result. */
 #include "cuda_mma_narrow.h"
 
+#include <stddef.h>
+
 #define MMA_BLOCK (MMA_THREADS + 32) /* with the feeder */
 #define MMA_BOUND 512 /* asks for 128 registers a thread: warps of small kernels fit beside these */
 #define MMA_FIRST 2   /* copies on their way at once at first */
@@ -206,19 +208,24 @@ MMA_FN void mma_segment_of(float c[NT][4], const uint4 x[16], uint32_t more, uin
         mma_segment_packed<F, NT, WHOLE>(c, x, more, sums, r, steps, lane);
 }
 
+/* Items whose sums lie in shared memory at once: of packed weights and up to 8 rows, where who adds
+ * takes longer than an item, one more. */
+#define MMA_BUFFERS(F, NT) ((F) != LS_BF16 && (NT) == 1 ? 3 : 2)
+
 /* What the block's warps share. */
-template <int NT> struct mma_shared {
-    float meet[2][MMA_WARPS][NT][128];
+template <int F, int NT> struct mma_shared {
+    float meet[MMA_BUFFERS(F, NT)][MMA_WARPS][NT][128];
     float total[MMA_BAND][NT][128]; /* of the ranges so far; of a gate's tile, of all */
     float root[LS_MMA_FEW];         /* of the norm ahead */
     /* where they are added later, of each buffer: all warps' sums are there; all have added
      * theirs */
-    unsigned long long full[2], added[2];
+    unsigned long long full[MMA_BUFFERS(F, NT)], added[MMA_BUFFERS(F, NT)];
     mma_at at[MMA_WARPS][2]; /* a warp's last two items, where registers are for x */
 };
 
 /* What gate's tile, walked ahead of up's, has left for element i of this one. */
-template <int NT> MMA_FN float mma_gate_of(const mma_shared<NT> *mem, int place, int group, int i) {
+template <int F, int NT>
+MMA_FN float mma_gate_of(const mma_shared<F, NT> *mem, int place, int group, int i) {
     return mem->total[place ^ 1][group][i & 127];
 }
 
@@ -229,7 +236,7 @@ MMA_FN void mma_meet(void) {
 
 /* A block's items, each added up behind a barrier: of bf16 and up to 8 rows. */
 MMA_FN void mma_walk_meeting(const mma_narrow_args &a, mma_ring *ring, uint32_t memory,
-                             mma_shared<1> *mem, int warp, int lane) {
+                             mma_shared<LS_BF16, 1> *mem, int warp, int lane) {
     /* one thread sums an element of gate's tile and then of up's */
     const int step = a.gates.gate ? 128 : MMA_THREADS;
     uint4 x[16];
@@ -237,7 +244,8 @@ MMA_FN void mma_walk_meeting(const mma_narrow_args &a, mma_ring *ring, uint32_t 
 #pragma unroll 1
     for (mma_at at = mma_begin(&a); at.band < at.end; mma_next_item(&a, &at), item++) {
         const mma_job job = mma_job_of(&a, &at, warp);
-        const int kind = mma_kind(&a, &at), slots = a.slots[kind], teams = a.teams[kind];
+        const int kind = mma_kind(&a, &at), slots = mma_slots(&a, kind);
+        const int teams = mma_teams(&a, kind);
         if (job.steps > 0 && job.segment != have) {
             have = job.segment;
             mma_take_x<LS_BF16, 1>(&a, x, memory, 0, have, warp, lane);
@@ -289,6 +297,31 @@ MMA_FN void mma_walk_meeting(const mma_narrow_args &a, mma_ring *ring, uint32_t 
 
 /* ---- items that are added up later ----------------------------------------------------------- */
 
+/* An item's buffer: they take turns, and every round is a phase of their barriers. The round before
+ * the first has ended. */
+typedef struct mma_turn {
+    uint32_t buffer, parity;
+} mma_turn;
+template <int N> MMA_FN mma_turn mma_turn_of(int item) {
+    const uint32_t i = (uint32_t)(item + 2 * N), round = i / N;
+    return mma_turn{i - round * N, round & 1};
+}
+/* Barriers of a buffer; `at`: where the block's mma_shared lies. */
+template <int F, int NT> MMA_FN uint32_t mma_full_of(uint32_t at, mma_turn t) {
+    typedef mma_shared<F, NT> shared;
+    return at + (uint32_t)offsetof(shared, full) + t.buffer * 8;
+}
+template <int F, int NT> MMA_FN uint32_t mma_added_of(uint32_t at, mma_turn t) {
+    typedef mma_shared<F, NT> shared;
+    return at + (uint32_t)offsetof(shared, added) + t.buffer * 8;
+}
+/* v itself; where registers are left it is kept in one, and not made again in every item. */
+template <int NT> MMA_FN uint32_t mma_kept(uint32_t v) {
+    if (NT == 1)
+        asm volatile("" : "+r"(v));
+    return v;
+}
+
 /* Who adds up an item: the pairs of rows of all tiles go round the warps, so that each has one in
  * turn, and the same of a tile in every range; of gate's tile and up's, too: one thread adds an
  * element of both. The first pair of rows of tile `tile` is warp tile / pair * rows's. */
@@ -296,7 +329,8 @@ typedef struct mma_share {
     int rows, end; /* pairs of rows of a tile; the end of the item's tiles */
 } mma_share;
 MMA_FN mma_share mma_share_of(const mma_narrow_args *a, const mma_at *at) {
-    return mma_share{(a->n_rows + 1) / 2, min(at->tile + a->teams[mma_kind(a, at)], at->band_end)};
+    return mma_share{(a->n_rows + 1) / 2,
+                     min(at->tile + mma_teams(a, mma_kind(a, at)), at->band_end)};
 }
 MMA_FN int mma_first_adder(const mma_narrow_args *a, int tile, int rows) {
     return (a->pair == 2 ? tile >> 1 : tile) * rows;
@@ -324,10 +358,12 @@ MMA_FN mma_early mma_early_first(const mma_narrow_args *a, const mma_at *at, int
     return mma_early{0.0f, 0};
 }
 /* This warp's part of it. asked: `early` is there, of what comes first. */
-template <int NT>
-MMA_FN void mma_add(const mma_narrow_args &a, const mma_at &at, mma_shared<NT> *mem, int item,
-                    int warp, int lane, mma_early early, bool asked) {
-    const int kind = mma_kind(&a, &at), slots = a.slots[kind];
+template <int F, int NT>
+MMA_FN void mma_add(const mma_narrow_args &a, const mma_at &at, mma_shared<F, NT> *mem,
+                    uint32_t mem_at, int item, int warp, int lane, mma_early early, bool asked) {
+    enum { BUFFERS = MMA_BUFFERS(F, NT) };
+    const mma_turn turn = mma_turn_of<BUFFERS>(item);
+    const int kind = mma_kind(&a, &at), slots = mma_slots(&a, kind);
     const mma_share share = mma_share_of(&a, &at);
 #pragma unroll 1
     for (int tile = at.tile; tile < share.end; tile++) {
@@ -340,8 +376,8 @@ MMA_FN void mma_add(const mma_narrow_args &a, const mma_at &at, mma_shared<NT> *
         if (kind && !asked)
             early = mma_early_of(&a, out);
         asked = false;
-        mma_bar_wait(mma_smem(&mem->full[item & 1]), (uint32_t)item >> 1 & 1);
-        const float *from = &mem->meet[item & 1][(tile - at.tile) * slots][group][e.at];
+        mma_bar_wait(mma_full_of<F, NT>(mem_at, turn), turn.parity);
+        const float *from = &mem->meet[turn.buffer][(tile - at.tile) * slots][group][e.at];
         float sum = 0.0f;
 #pragma unroll 1
         for (int s = 0; s < slots; s += 4) { /* four on their way at once: more find no registers */
@@ -360,9 +396,9 @@ MMA_FN void mma_add(const mma_narrow_args &a, const mma_at &at, mma_shared<NT> *
         if (at.range > 0)
             sum = __fadd_rn(*total, sum);
         if (!kind || (a.gates.gate && !(tile & 1))) {
+            const mma_turn last = mma_turn_of<BUFFERS>(item - 1);
             if (a.gates.gate) /* who adds the item before may still read this place */
-                mma_bar_wait(mma_smem(&mem->added[(item + 1) & 1]),
-                             ((uint32_t)(item + 1) >> 1 & 1) ^ 1);
+                mma_bar_wait(mma_added_of<F, NT>(mem_at, last), last.parity);
             *total = sum;
             continue;
         }
@@ -379,10 +415,14 @@ MMA_FN void mma_add(const mma_narrow_args &a, const mma_at &at, mma_shared<NT> *
  * then, and no warp waits for another. */
 template <int F, int NT>
 MMA_FN void mma_walk_later(const mma_narrow_args &a, mma_ring *ring, uint32_t memory,
-                           mma_shared<NT> *mem, int warp, int lane) {
-    const uint32_t more = mma_more_of<F, NT>(&a, memory, warp, lane);
-    const uint32_t sums = mma_rows_at<F, NT>(&a, memory, MMA_WARPS) + MMA_ZEROS_BYTES(F, NT) +
-                          (uint32_t)(warp * NT * MMA_SUMS_BYTES(F) + lane * 16);
+                           mma_shared<F, NT> *mem, int warp, int lane) {
+    enum { BUFFERS = MMA_BUFFERS(F, NT), BUFFER_BYTES = MMA_WARPS * NT * 512 };
+    const uint32_t more = mma_kept<NT>(mma_more_of<F, NT>(&a, memory, warp, lane));
+    const uint32_t sums =
+        mma_kept<NT>(mma_rows_at<F, NT>(&a, memory, MMA_WARPS) + MMA_ZEROS_BYTES(F, NT) +
+                     (uint32_t)(warp * NT * MMA_SUMS_BYTES(F) + lane * 16));
+    const uint32_t mem_at = mma_kept<NT>(mma_smem(mem));
+    const uint32_t own_sums = (uint32_t)(warp * NT * 512 + mma_meet_at(lane) * 16);
     enum { PARK = MMA_X_HELD(F, NT) }; /* registers are for x: where it is lies in shared memory */
     enum { ASKS = F == LS_BF16 || NT == 1 }; /* there are registers for `early` */
     uint4 x[16];
@@ -391,6 +431,10 @@ MMA_FN void mma_walk_later(const mma_narrow_args &a, mma_ring *ring, uint32_t me
     bool adds = false;  /* something of the item before */
     bool turned = true; /* what a warp has to do may be another thing than before (mma_next_item) */
     mma_at at = mma_begin(&a), before = at;
+    at.end = (int)mma_kept<NT>((uint32_t)at.end);
+    ring->at = mma_kept<NT>(ring->at);
+    ring->full = mma_kept<NT>(ring->full);
+    ring->empty = mma_kept<NT>(ring->empty);
 #pragma unroll 1
     for (int item = 0;; item++) {
         const bool is = at.band < at.end; /* if not, only the last one is still to be added up */
@@ -419,24 +463,25 @@ MMA_FN void mma_walk_later(const mma_narrow_args &a, mma_ring *ring, uint32_t me
                 mma_segment_of<F, NT, true>(c, x, more, sums, ring, steps, lane);
             else if (steps > 0)
                 mma_segment_of<F, NT, false>(c, x, more, sums, ring, steps, lane);
-            mma_bar_wait(mma_smem(&mem->added[item & 1]), ((uint32_t)item >> 1 & 1) ^ 1);
+            const mma_turn turn = mma_turn_of<BUFFERS>(item);
+            mma_bar_wait(mma_added_of<F, NT>(mem_at, turn), turn.parity ^ 1);
 #pragma unroll
             for (int i = 0; i < NT; i++)
-                *(float4 *)(void *)&mem->meet[item & 1][warp][i][mma_meet_at(lane) * 4] =
-                    make_float4(c[i][0], c[i][1], c[i][2], c[i][3]);
+                mma_stsf4(mem_at + own_sums + turn.buffer * BUFFER_BYTES + (uint32_t)i * 512,
+                          make_float4(c[i][0], c[i][1], c[i][2], c[i][3]));
             __syncwarp();
             if (lane == 0)
-                mma_bar_arrive(mma_smem(&mem->full[item & 1]));
+                mma_bar_arrive(mma_full_of<F, NT>(mem_at, turn));
         }
         if (adds) {
             if (PARK)
                 before = mem->at[warp][(item - 1) & 1];
-            mma_add<NT>(a, before, mem, item - 1, warp, lane, early, ASKS && !is);
+            mma_add<F, NT>(a, before, mem, mem_at, item - 1, warp, lane, early, ASKS && !is);
         }
         if (!is)
             break;
         if (item > 0 && lane == 0)
-            mma_bar_arrive(mma_smem(&mem->added[(item - 1) & 1]));
+            mma_bar_arrive(mma_added_of<F, NT>(mem_at, mma_turn_of<BUFFERS>(item - 1)));
         if (PARK)
             at = mem->at[warp][item & 1];
         adds = mma_adds(&a, &at, warp);
@@ -452,13 +497,13 @@ __global__ void __launch_bounds__(MMA_BOUND, 1)
     mma_narrow(const __grid_constant__ mma_narrow_args a) {
     extern __shared__ __align__(128) unsigned char memory[];
     __shared__ __align__(8) unsigned long long bars[MMA_WARPS][2][MMA_DEPTH_MOST];
-    __shared__ __align__(16) mma_shared<NT> mem;
+    __shared__ __align__(16) mma_shared<F, NT> mem;
     const int lane = (int)threadIdx.x & 31;
     const int warp = __shfl_sync(0xffffffffu, (int)threadIdx.x >> 5, 0);
     mma_ring ring = mma_ring_of<F>(&a, mma_smem(memory), mma_smem(bars), warp & (MMA_WARPS - 1));
     if (warp < MMA_WARPS && lane == 0) {
         mma_ring_init(&ring);
-        if (warp < 2) {
+        if (warp < MMA_BUFFERS(F, NT)) {
             mma_bar_init(mma_smem(&mem.full[warp]), MMA_WARPS);
             mma_bar_init(mma_smem(&mem.added[warp]), MMA_WARPS);
         }
@@ -499,9 +544,14 @@ static constexpr int32_t mma_room(ls_dtype t, int32_t n_rows, int32_t depth) {
     return MMA_WARPS * (depth * MMA_STAGE_BYTES(t) + x + groups * MMA_SUMS_BYTES(t)) +
            MMA_ZEROS_BYTES(t, groups);
 }
+#define MMA_STATIC(F, NT) \
+    ((int32_t)(sizeof(mma_shared<F, NT>) + sizeof(uint64_t) * MMA_WARPS * 2 * MMA_DEPTH_MOST))
+#define MMA_RESERVED 1024 /* of every block */
 static constexpr bool mma_fits(int32_t smem_block, ls_dtype t, int32_t n_rows, int32_t depth) {
-    const int32_t sums = (n_rows > 8 ? 27 : 18) << 10; /* enough, with what is reserved */
-    return mma_room(t, n_rows, depth) + sums <= smem_block;
+    const int32_t sums = n_rows > 8     ? MMA_STATIC(LS_BF16, 2)
+                         : t == LS_BF16 ? MMA_STATIC(LS_BF16, 1)
+                                        : MMA_STATIC(LS_Q8_0, 1);
+    return mma_room(t, n_rows, depth) + sums + MMA_RESERVED <= smem_block;
 }
 /* The fewest copies of a ring: two, or of Q4_K, whose copy is a whole segment, one where memory is
  * small (a warp of the others waits for the next copy before it has used up this one). */
@@ -559,8 +609,10 @@ static mma_narrow_args narrow_args(const mma_list *m, const void *x16, int32_t n
     k.share = m->tiles / k.pair / dev->n_sm * k.pair;
     k.rest = m->tiles / k.pair % dev->n_sm;
     k.depth = mma_depth(dev, m->format, n_rows);
-    while (m->n == LS_LINEARS && k.depth > 2 && mma_room(m->format, n_rows, k.depth) > MMA_BESIDE)
-        k.depth--; /* q, k and v: blocks of the attention behind begin meanwhile */
+    /* q, k and v of few rows leave room for the attention behind, whose blocks begin meanwhile */
+    while (m->n == LS_LINEARS && n_rows <= 4 && k.depth > 2 &&
+           mma_room(m->format, n_rows, k.depth) > MMA_BESIDE)
+        k.depth--;
     return k;
 }
 

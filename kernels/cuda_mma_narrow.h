@@ -40,13 +40,20 @@ MMA_FN mma_at mma_begin(const mma_narrow_args *a) {
 MMA_FN int mma_kind(const mma_narrow_args *a, const mma_at *at) {
     return at->range == a->ranges - 1;
 }
+/* Of a range of this kind; both are read, since an index into them is waited for. */
+MMA_FN int mma_teams(const mma_narrow_args *a, int kind) {
+    return kind ? a->teams[1] : a->teams[0];
+}
+MMA_FN int mma_slots(const mma_narrow_args *a, int kind) {
+    return kind ? a->slots[1] : a->slots[0];
+}
 /* Tile `walked` in the list's order: as it is, or of gate and up in turns. */
 MMA_FN int mma_tile_of(const mma_narrow_args *a, int walked) {
     return a->gates.gate ? (walked & 1 ? a->m.first[1] : 0) + (walked >> 1) : walked;
 }
 /* Whether warps may get other segments, or none: not if of one team the tile alone is new. */
 MMA_FN bool mma_next_item(const mma_narrow_args *a, mma_at *at) {
-    const int teams = a->teams[mma_kind(a, at)];
+    const int teams = mma_teams(a, mma_kind(a, at));
     at->tile += teams;
     if (at->tile < at->band_end)
         return teams > 1;
@@ -66,18 +73,19 @@ typedef struct mma_job {
 } mma_job;
 MMA_FN mma_job mma_job_of(const mma_narrow_args *a, const mma_at *at, int warp) {
     mma_job j;
-    const int kind = mma_kind(a, at), team = warp * a->inverse[kind] >> 8;
+    const int kind = mma_kind(a, at);
+    const int team = warp * (kind ? a->inverse[1] : a->inverse[0]) >> 8;
     j.tile = at->tile + team;
-    j.segment = at->range * MMA_RANGE + warp - team * a->slots[kind];
+    j.segment = at->range * MMA_RANGE + warp - team * mma_slots(a, kind);
     j.steps = j.segment == a->segments - 1 ? a->last_steps : MMA_SEGMENT_STEPS;
-    if (team >= a->teams[kind] || j.tile >= at->band_end)
+    if (team >= mma_teams(a, kind) || j.tile >= at->band_end)
         j.steps = 0;
     return j;
 }
 
 /* The warp's segment of x (see mma_x_of). In registers: of row g, lane t's four k of the steps 2 q
- * and 2 q + 1; of packed weights times 64. All in registers would leave no room for other kernels'
- * warps beside these, and nothing would begin early. */
+ * and 2 q + 1; of packed weights scaled (mma_times). All in registers would leave no room for other
+ * kernels' warps beside these, and nothing would begin early. */
 template <int F>
 MMA_FN void mma_hold_x(const mma_narrow_args *a, uint4 x[16], int row, int segment, int lane) {
     const int k0 = segment * MMA_SEGMENT;
@@ -91,10 +99,11 @@ MMA_FN void mma_hold_x(const mma_narrow_args *a, uint4 x[16], int row, int segme
     if (F != LS_BF16)
 #pragma unroll
         for (int q = 0; q < 16; q++)
-            x[q] = mma_times_64(x[q]);
+            x[q] = mma_times<F>(x[q]);
 }
-/* Rows as they are but times 64, 16 bytes a lane at once, four rows on their way; past the last k
- * zeros. `to`: where the warp's lie. */
+/* Rows as they are but scaled (mma_times), 16 bytes a lane at once, four rows on their way; past
+ * the last k zeros. `to`: where the warp's lie. */
+template <int F>
 MMA_FN void mma_copy_x(const mma_narrow_args *a, uint32_t to, int segment, int lane) {
     const int k = segment * MMA_SEGMENT + lane * 8;
     __syncwarp(); /* of the segment before nothing is read any more */
@@ -111,7 +120,7 @@ MMA_FN void mma_copy_x(const mma_narrow_args *a, uint32_t to, int segment, int l
         for (int i = 0; i < 8; i++)
             if (first + i / 2 < a->n_rows)
                 mma_sts4(to + (uint32_t)((first + i / 2) * MMA_ROW_BYTES + i % 2 * 512 + lane * 16),
-                         mma_times_64(v[i / 2][i % 2]));
+                         mma_times<F>(v[i / 2][i % 2]));
     }
     __syncwarp();
 }
@@ -136,7 +145,7 @@ template <int F, int NT>
 MMA_FN void mma_take_x(const mma_narrow_args *a, uint4 x[16], uint32_t memory, uint32_t more,
                        int segment, int warp, int lane) {
     if (!MMA_X_HELD(F, NT)) {
-        mma_copy_x(a, mma_rows_at<F, NT>(a, memory, warp), segment, lane);
+        mma_copy_x<F>(a, mma_rows_at<F, NT>(a, memory, warp), segment, lane);
         return;
     }
     if (NT == 2) {
