@@ -509,9 +509,8 @@ static bool fits_near(const ls_attn_args *a, const ls_mma_attn_device *dev) {
  * multiprocessors: more would wait for those, and fewer of more columns are faster. */
 static bool plan_near(const ls_attn_args *a, const ls_mma_attn_device *dev, plan *p) {
     p->near = fits_near(a, dev);
-    if (!p->near)
+    if (!p->near || !lay_out(a, 1, p))
         return false;
-    lay_out(a, 1, p);
     if ((int64_t)p->grid.x * p->grid.y * CLUSTER > dev->units)
         lay_out(a, COLUMN_WARPS, p);
     p->grid.z = CLUSTER;
@@ -519,8 +518,6 @@ static bool plan_near(const ls_attn_args *a, const ls_mma_attn_device *dev, plan
 }
 
 static bool make_plan(const ls_attn_args *a, const ls_mma_attn_device *dev, plan *p) {
-    if (!lay_out(a, COLUMN_WARPS, p))
-        return false;
     if (plan_near(a, dev, p))
         return true;
     p->near = false;

@@ -29,7 +29,8 @@
 #define MMA_BLOCK (MMA_THREADS + 32) /* with the feeder */
 #define MMA_BOUND 512 /* asks for 128 registers a thread: warps of small kernels fit beside these */
 #define MMA_FIRST 2   /* copies on their way at once at first */
-#define MMA_BESIDE (135 << 10) /* most memory asked for where attention is to fit beside */
+#define MMA_BESIDE (135 << 10) /* most memory asked for where attention is to fit beside: */
+#define MMA_BESIDE_ROWS 4      /* of up to so many rows its blocks are that small (plan_near) */
 
 /* ---- the feeder ------------------------------------------------------------------------------ */
 
@@ -609,8 +610,8 @@ static mma_narrow_args narrow_args(const mma_list *m, const void *x16, int32_t n
     k.share = m->tiles / k.pair / dev->n_sm * k.pair;
     k.rest = m->tiles / k.pair % dev->n_sm;
     k.depth = mma_depth(dev, m->format, n_rows);
-    /* q, k and v of few rows leave room for the attention behind, whose blocks begin meanwhile */
-    while (m->n == LS_LINEARS && n_rows <= 4 && k.depth > 2 &&
+    /* q, k and v leave room for the attention behind, whose blocks begin meanwhile */
+    while (m->n == LS_LINEARS && n_rows <= MMA_BESIDE_ROWS && k.depth > 2 &&
            mma_room(m->format, n_rows, k.depth) > MMA_BESIDE)
         k.depth--;
     return k;

@@ -53,7 +53,8 @@ gpu_names=(merge_drops_l_weight chunk_misses_last_key merge_first_max merge_no_r
     gpu_stats_join_misses_segment gpu_stats_first_totals gpu_accept_walks_no_further
     gpu_graph_of_other_filters gpu_mma_keys_before_place gpu_mma_own_keys_not_in_tile
     gpu_mma_counter_left_behind gpu_mma_near_part_of_block gpu_mma_turned_backwards
-    gpu_mma_ring_of_large_device gpu_mma_rows_not_stored gpu_mma_sums_overwritten gpu_mma_q4_k_upper_bits no_rewind)
+    gpu_mma_ring_of_large_device gpu_mma_rows_not_stored gpu_mma_sums_overwritten
+    gpu_mma_q4_k_upper_bits no_rewind)
 
 build_or_stop() { # name target
     ninja -C "$gpu" "$2" >"$scratch/build.log" 2>&1 && return
@@ -86,7 +87,7 @@ gpu_build() { # DIR [NAME...]
         case $file in
         kernels/*)
             target=ls_gpu_kernel_tests
-            case $tests in *width_equal* | *small_equal* | *large_equal*) target=ls_gpu_tests ;; esac # passes, too
+            case $tests in *test_cuda_*_equal*) target=ls_gpu_tests ;; esac # passes, too
             build_or_stop "$name" ls_kernels_cuda
             link=$(ninja -C "$gpu" -t commands "$target" | tail -n 1)
             (cd "$gpu" && sh -c "$link") >"$scratch/build.log" 2>&1 ||
