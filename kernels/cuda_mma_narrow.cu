@@ -155,11 +155,8 @@ MMA_FN void mma_segment(float c[NT][4], const uint4 x[16], uint32_t more, mma_ri
                     const uint4 at = j ? y[b & 1][i / 2] : x[(b * GROUP + i) / 2];
                     mma_step(c[j], v[b & 1][i], i & 1 ? at.z : at.x, i & 1 ? at.w : at.y);
                 }
-        if (b % IN_STAGE == IN_STAGE - 1 || (!WHOLE && (b + 1) * GROUP >= steps)) {
-            __syncwarp(); /* all lanes have read the place: what they read is in the products */
-            if (lane == 0)
-                mma_bar_arrive(used[b / IN_STAGE & 1]);
-        }
+        if (b % IN_STAGE == IN_STAGE - 1 || (!WHOLE && (b + 1) * GROUP >= steps))
+            mma_bar_release(used[b / IN_STAGE & 1], lane);
     }
 }
 
@@ -190,11 +187,8 @@ MMA_FN void mma_segment_packed(float c[NT][4], const uint4 x[16], uint32_t more,
         mma_multiply<F, NT>(&w, x, sums, p);
         if (p >= WHOLE)
             mma_finish<F, NT>(c, &w, p - WHOLE);
-        if ((p + 1) % IN_STAGE == 0 || (!WHOLE && (p + 1) * 2 >= steps)) {
-            __syncwarp(); /* as above */
-            if (lane == 0)
-                mma_bar_arrive(used[p / IN_STAGE & 1]);
-        }
+        if ((p + 1) % IN_STAGE == 0 || (!WHOLE && (p + 1) * 2 >= steps))
+            mma_bar_release(used[p / IN_STAGE & 1], lane);
     }
     if (WHOLE)
         mma_finish<F, NT>(c, &w, MMA_PARTS - 1);

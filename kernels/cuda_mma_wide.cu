@@ -305,9 +305,7 @@ __global__ void __launch_bounds__(WIDE_THREADS, 2)
                    from + WIDE_W_BYTES + (uint32_t)(wn * 8 * 512 + lane * 16),
                    wide_steps(&at, chunk));
 #if LS_MMA_BULK
-        __syncwarp(); /* all lanes have read the place */
-        if (lane == 0)
-            mma_bar_arrive(bars + (uint32_t)place * 16 + 8);
+        mma_bar_release(bars + (uint32_t)place * 16 + 8, lane);
 #endif
         ahead = place;
         place++;

@@ -181,14 +181,14 @@ static void uploads(void **state) {
     ls_err err = {0};
     const size_t most = 67108864, room = most + N * STEP;
     unsigned char *host = kr_alloc(room), *want = kr_alloc(room), *back = kr_alloc(most);
-    char *busy = kr_dev(be, NULL, most), *dev[N];
+    char *busy = kr_dev(be, NULL, 4 * most), *dev[N];
     for (size_t k = 0; k < room; k++)
         want[k] = (unsigned char)(k * 2654435761u >> 24);
     memcpy(host, want, room);
     for (size_t i = 0; i < N; i++)
         dev[i] = kr_dev(be, NULL, bytes[i]);
     for (int k = 0; k < LAG; k++)
-        assert_int_equal(be->copy(be, busy, busy + most / 2, most / 2, &err), LS_OK);
+        assert_int_equal(be->copy(be, busy, busy + 2 * most, 2 * most, &err), LS_OK);
     for (size_t i = 0; i < N; i++)
         kr_up(be, dev[i], host + i * STEP, bytes[i]);
     memset(host, 0, room);

@@ -54,7 +54,7 @@ gpu_names=(merge_drops_l_weight chunk_misses_last_key merge_first_max merge_no_r
     gpu_graph_of_other_filters gpu_mma_keys_before_place gpu_mma_own_keys_not_in_tile
     gpu_mma_counter_left_behind gpu_mma_near_part_of_block gpu_mma_turned_backwards
     gpu_mma_ring_of_large_device gpu_mma_rows_not_stored gpu_mma_sums_overwritten
-    gpu_mma_q4_k_upper_bits no_rewind)
+    gpu_mma_q4_k_upper_bits gpu_mma_place_copied_over no_rewind)
 
 build_or_stop() { # name target
     ninja -C "$gpu" "$2" >"$scratch/build.log" 2>&1 && return
