@@ -139,16 +139,14 @@ MMA_FN void mma_bar_fence(void) {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 #endif
 }
-/* All lanes of a warp: it has read a place, and copies may fill it again. Bulk copies write through
- * another proxy than loads read: a load that has only been asked for (it waits behind other warps'
- * loads) is not ahead of them unless a fence says so, though it is ahead of the arrival. */
-MMA_FN void mma_bar_release(uint32_t bar, int lane) {
+/* Arrives for this thread, which has read a place: when all have, copies may fill it again. Bulk
+ * copies write through another proxy than loads read: a load that has only been asked for (it waits
+ * behind other warps' loads) is ahead of the arrival, but not of them unless a fence says so. */
+MMA_FN void mma_bar_release(uint32_t bar) {
 #if LS_MMA_BULK
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 #endif
-    __syncwarp();
-    if (lane == 0)
-        mma_bar_arrive(bar);
+    mma_bar_arrive(bar);
 }
 #if LS_MMA_BULK
 MMA_FN void mma_bar_expect(uint32_t bar, uint32_t bytes) {

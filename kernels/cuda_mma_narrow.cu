@@ -156,7 +156,7 @@ MMA_FN void mma_segment(float c[NT][4], const uint4 x[16], uint32_t more, mma_ri
                     mma_step(c[j], v[b & 1][i], i & 1 ? at.z : at.x, i & 1 ? at.w : at.y);
                 }
         if (b % IN_STAGE == IN_STAGE - 1 || (!WHOLE && (b + 1) * GROUP >= steps))
-            mma_bar_release(used[b / IN_STAGE & 1], lane);
+            mma_bar_release(used[b / IN_STAGE & 1]);
     }
 }
 
@@ -188,7 +188,7 @@ MMA_FN void mma_segment_packed(float c[NT][4], const uint4 x[16], uint32_t more,
         if (p >= WHOLE)
             mma_finish<F, NT>(c, &w, p - WHOLE);
         if ((p + 1) % IN_STAGE == 0 || (!WHOLE && (p + 1) * 2 >= steps))
-            mma_bar_release(used[p / IN_STAGE & 1], lane);
+            mma_bar_release(used[p / IN_STAGE & 1]);
     }
     if (WHOLE)
         mma_finish<F, NT>(c, &w, MMA_PARTS - 1);
@@ -403,7 +403,6 @@ MMA_FN void mma_add(const mma_narrow_args &a, const mma_at &at, mma_shared<F, NT
         }
         mma_store(&a, out, early, sum, mem->root, tile);
     }
-    __syncwarp(); /* all lanes have read the buffer */
 }
 
 /* A block's items. An item is added up after the next has been multiplied: its sums are there by
@@ -434,8 +433,11 @@ MMA_FN void mma_walk_later(const mma_narrow_args &a, mma_ring *ring, uint32_t me
     for (int item = 0;; item++) {
         const bool is = at.band < at.end; /* if not, only the last one is still to be added up */
         if (is) {
-            if (PARK && lane == 0)
-                mem->at[warp][item & 1] = at;
+            if (PARK) {
+                if (lane == 0)
+                    mem->at[warp][item & 1] = at;
+                __syncwarp();
+            }
             if (PARK || turned) {
                 const mma_job job = mma_job_of(&a, &at, warp);
                 steps = job.steps;
@@ -464,9 +466,7 @@ MMA_FN void mma_walk_later(const mma_narrow_args &a, mma_ring *ring, uint32_t me
             for (int i = 0; i < NT; i++)
                 mma_stsf4(mem_at + own_sums + turn.buffer * BUFFER_BYTES + (uint32_t)i * 512,
                           make_float4(c[i][0], c[i][1], c[i][2], c[i][3]));
-            __syncwarp();
-            if (lane == 0)
-                mma_bar_arrive(mma_full_of<F, NT>(mem_at, turn));
+            mma_bar_arrive(mma_full_of<F, NT>(mem_at, turn));
         }
         if (adds) {
             if (PARK)
@@ -475,7 +475,7 @@ MMA_FN void mma_walk_later(const mma_narrow_args &a, mma_ring *ring, uint32_t me
         }
         if (!is)
             break;
-        if (item > 0 && lane == 0)
+        if (item > 0)
             mma_bar_arrive(mma_added_of<F, NT>(mem_at, mma_turn_of<BUFFERS>(item - 1)));
         if (PARK)
             at = mem->at[warp][item & 1];
@@ -499,8 +499,8 @@ __global__ void __launch_bounds__(MMA_BOUND, 1)
     if (warp < MMA_WARPS && lane == 0) {
         mma_ring_init(&ring);
         if (warp < MMA_BUFFERS(F, NT)) {
-            mma_bar_init(mma_smem(&mem.full[warp]), MMA_WARPS);
-            mma_bar_init(mma_smem(&mem.added[warp]), MMA_WARPS);
+            mma_bar_init(mma_smem(&mem.full[warp]), MMA_THREADS);
+            mma_bar_init(mma_smem(&mem.added[warp]), MMA_THREADS);
         }
         mma_bar_fence();
     }

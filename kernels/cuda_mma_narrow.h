@@ -251,7 +251,8 @@ MMA_FN void mma_store_gated(const mma_narrow_args *a, mma_out o, float gate, flo
 /* ---- rings ----------------------------------------------------------------------------------- */
 
 /* A warp's ring: barriers that tell when a place is full and when it is empty, 8 bytes a place.
- * Both sides go round it alike. */
+ * Both sides go round it alike. Each lane arrives for itself, here and in mma_walk_later: what a
+ * lane has read or written is ordered by its own arrival, which racecheck sees. */
 typedef struct mma_ring {
     uint32_t at, full, empty;
     int depth, place;
@@ -277,7 +278,7 @@ MMA_FN mma_ring mma_ring_of(const mma_narrow_args *a, uint32_t memory, uint32_t 
 MMA_FN void mma_ring_init(const mma_ring *r) {
     for (int i = 0; i < r->depth; i++) {
         mma_bar_init(r->full + (uint32_t)i * 8, LS_MMA_BULK ? 1 : 32);
-        mma_bar_init(r->empty + (uint32_t)i * 8, 1);
+        mma_bar_init(r->empty + (uint32_t)i * 8, 32);
     }
 }
 template <int F> MMA_FN const char *mma_job_weights(const mma_narrow_args *a, const mma_job *j) {

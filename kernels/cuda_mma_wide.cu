@@ -251,7 +251,7 @@ __global__ void __launch_bounds__(WIDE_THREADS, 2)
     if (threadIdx.x == 0) {
         for (int i = 0; i < a.depth; i++) {
             mma_bar_init(bars + (uint32_t)i * 16, 1);
-            mma_bar_init(bars + (uint32_t)i * 16 + 8, WIDE_WARPS);
+            mma_bar_init(bars + (uint32_t)i * 16 + 8, WIDE_THREADS);
         }
         mma_bar_fence();
     }
@@ -305,7 +305,7 @@ __global__ void __launch_bounds__(WIDE_THREADS, 2)
                    from + WIDE_W_BYTES + (uint32_t)(wn * 8 * 512 + lane * 16),
                    wide_steps(&at, chunk));
 #if LS_MMA_BULK
-        mma_bar_release(bars + (uint32_t)place * 16 + 8, lane);
+        mma_bar_release(bars + (uint32_t)place * 16 + 8);
 #endif
         ahead = place;
         place++;

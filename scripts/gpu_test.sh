@@ -110,8 +110,8 @@ work() {
 }
 
 # The sanitizers over a reduced set, each if it is there and knows this device. Passes are not recorded
-# there, so that a tool sees each launch by itself. racecheck does not follow the bulk copies of mma's
-# linear: it sees no order behind __syncwarp and one lane's arrival at a barrier.
+# there, so that a tool sees each launch by itself. racecheck is not asked to follow cp.async, whose
+# arrival at a barrier it does not see.
 sanitizers() {
     local tool t s options
     s=$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)
