@@ -84,27 +84,32 @@ build() {
 work() {
     local t
     for t in test_rule_dist test_generate_equal test_pass_equal; do echo "$t cuda 240 $bin $t"; done
-    for t in test_cuda_large_equal test_linear_large_equal test_generate_equal test_pass_equal; do echo "$t cuda-mma 240 $bin $t"; done
+    for t in test_cuda_large_equal test_linear_large_equal test_generate_equal test_pass_equal; do
+        echo "$t cuda-mma 240 $bin $t"
+    done
     for t in test_attn_matrix_equal test_cuda_equal test_cuda_width_equal test_draw_dist \
         test_accept_dist test_model_near test_families_near test_families_equal \
-        test_families_draft_equal test_kv_state test_attn_equal test_attn_order_equal test_place_attn_equal test_window_equal \
-        test_linear_equal test_norm_linear_equal test_norm_gates_equal test_attn_near test_linear_near test_tile_equal test_rows_near \
+        test_families_draft_equal test_kv_state test_attn_equal test_attn_order_equal \
+        test_place_attn_equal test_window_equal test_linear_equal test_norm_linear_equal \
+        test_norm_gates_equal test_attn_near test_linear_near test_tile_equal test_rows_near \
         test_stats_near test_stats_err test_accept_equal test_chain_state test_drafter_state \
         test_generate_state test_lua_generate_equal test_packed_equal test_cuda_err; do
         echo "$t cuda 150 $bin $t"
     done
-    for t in test_attn_matrix_equal test_cuda_width_equal test_attn_equal test_attn_order_equal test_place_attn_equal test_window_equal \
-        test_linear_equal test_norm_linear_equal test_norm_gates_equal test_families_equal test_families_draft_equal test_linear_near \
-        test_attn_near test_generate_state test_drafter_state test_packed_equal test_cuda_small_equal test_cuda_err; do
+    for t in test_attn_matrix_equal test_cuda_width_equal test_attn_equal test_attn_order_equal \
+        test_place_attn_equal test_window_equal test_linear_equal test_norm_linear_equal \
+        test_norm_gates_equal test_families_equal test_families_draft_equal test_linear_near \
+        test_attn_near test_generate_state test_drafter_state test_packed_equal \
+        test_cuda_small_equal test_cuda_err; do
         echo "$t cuda-mma 150 $bin $t"
     done
     for t in test_linear_equal test_norm_linear_equal test_norm_gates_equal test_place_attn_equal \
         test_attn_equal test_cuda_width_equal test_packed_equal; do
         echo "$t cuda-mma-small 150 $bin $t"
     done
-    for t in test_linear_equal test_linear_large_equal test_norm_linear_equal test_norm_gates_equal test_linear_near \
-        test_attn_equal test_attn_near test_place_attn_equal test_window_equal test_cuda_width_equal \
-        test_packed_equal; do
+    for t in test_linear_equal test_linear_large_equal test_norm_linear_equal \
+        test_norm_gates_equal test_linear_near test_attn_equal test_attn_near \
+        test_place_attn_equal test_window_equal test_cuda_width_equal test_packed_equal; do
         echo "$t cuda-mma-8.0 150 $older $t"
     done
 }
