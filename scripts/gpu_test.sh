@@ -115,8 +115,8 @@ work() {
 }
 
 # The sanitizers over a reduced set, each if it is there and knows this device. Passes are not recorded
-# there, so that a tool sees each launch by itself. racecheck is not asked to follow cp.async, whose
-# arrival at a barrier it does not see.
+# there, so that a tool sees each launch by itself. Of mma racecheck is asked
+# without its tracking of asynchronous copies: with it none has run since each lane arrives for itself.
 sanitizers() {
     local tool t s options
     s=$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)

@@ -26,6 +26,10 @@ rig_device rig_device_chosen(void) {
     exit(2);
 }
 
+rig_device rig_device_gpu(rig_device otherwise) {
+    return rig_on_gpu() ? rig_device_chosen() : otherwise;
+}
+
 const char *rig_device_name(rig_device d) {
     return names[d];
 }

@@ -21,6 +21,8 @@ const char *rig_device_name(rig_device d);
 static inline bool rig_on_gpu(void) {
     return rig_device_chosen() != RIG_CPU;
 }
+/* The device under test where that is a GPU, else `otherwise`: for what only a GPU can show. */
+rig_device rig_device_gpu(rig_device otherwise);
 /* Same bits as plain C on the CPU? */
 static inline bool rig_on_ieee(void) {
     return rig_device_chosen() < RIG_MMA;

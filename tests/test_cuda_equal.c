@@ -152,7 +152,7 @@ static void replay_against_eager(ls_engine_options o) {
     for (int32_t i = 0; i < LEN; i++)
         token[i] = i * 37 % 256;
     o.max_seqs = 2, o.max_rows = 256;
-    ls_rig_open_on(&r, rig_on_gpu() ? rig_device_chosen() : RIG_CUDA, dir, on_cpu, o);
+    ls_rig_open_on(&r, rig_device_gpu(RIG_CUDA), dir, on_cpu, o);
     o.eager = 1, o.poison = 1;
     OK(ls_engine_create(r.model, r.be, o, &eager, &err), &err);
     walk w[2] = {{.e = r.engine}, {.e = eager}};

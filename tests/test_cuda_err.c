@@ -21,7 +21,7 @@ static void assert_line(const ls_err *err) {
 }
 
 static ls_backend *open_gpu(void) {
-    return rig_backend_on(rig_on_gpu() ? rig_device_chosen() : RIG_CUDA, (ls_cpu_options){0});
+    return rig_backend_on(rig_device_gpu(RIG_CUDA), (ls_cpu_options){0});
 }
 
 static bool there(void) {

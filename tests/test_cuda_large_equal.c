@@ -9,10 +9,6 @@
 
 enum { N_PROMPT = 8, N_TEXT = 576, MOST = 64, TURNS = 4 };
 
-static rig_device where(void) {
-    return rig_on_gpu() ? rig_device_chosen() : RIG_MMA;
-}
-
 static ls_test_shape large(void) {
     ls_test_shape s = ls_test_shape_default();
     s.dim = 4096, s.ffn = 14336, s.n_heads = 32, s.n_kv = 8, s.head_dim = 128;
@@ -73,7 +69,7 @@ static void test_widths_again(void **state) {
         prompt[i] = 37 * i % 256;
     const ls_engine_options o = {
         .max_rows = MOST, .max_want = MOST, .context = N_TEXT + MOST, .kv_dtype = LS_BF16};
-    ls_rig_open_on(&r, where(), dir, (ls_cpu_options){0}, o);
+    ls_rig_open_on(&r, rig_device_gpu(RIG_MMA), dir, (ls_cpu_options){0}, o);
     float *row = malloc((size_t)shape.n_vocab * sizeof *row);
     assert_non_null(row);
     ls_greedy_run(&r, prompt, N_PROMPT, N_TEXT - N_PROMPT, &ref);
@@ -96,6 +92,6 @@ static void test_widths_again(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_widths_again)};
-    rig_device_need(where());
+    rig_device_need(rig_device_gpu(RIG_MMA));
     return cmocka_run_group_tests_name("cuda_large_equal", tests, NULL, NULL);
 }

@@ -21,10 +21,6 @@ typedef struct bench {
     uint32_t random;
 } bench;
 
-static rig_device where(void) {
-    return rig_on_gpu() ? rig_device_chosen() : RIG_CUDA;
-}
-
 static int32_t n_seqs(void) {
     return LS_THIN ? 2 : SEQS;
 }
@@ -43,7 +39,7 @@ static void bench_open(bench *b, const ls_test_shape *shape, ls_engine_options o
     made.n_layers = LS_THIN ? 1 : made.n_layers;
     *b = (bench){.dir = ls_test_model_make(&made), .random = 5};
     o.max_seqs = SEQS, o.max_rows = o.max_want = MOST;
-    ls_rig_open_on(&b->r, where(), b->dir, (ls_cpu_options){0}, o);
+    ls_rig_open_on(&b->r, rig_device_gpu(RIG_CUDA), b->dir, (ls_cpu_options){0}, o);
     b->row = malloc((size_t)shape->n_vocab * sizeof *b->row);
     assert_non_null(b->row);
     for (int32_t s = 0; s < n_seqs(); s++) {
@@ -189,9 +185,9 @@ static void test_bf16(void **state) {
     const ls_test_shape s = tiles(LS_BF16);
     /* a bf16 cache is what takes the tensor cores' attention: instrumented runs of mma look at
      * that */
-    if (!LS_THIN || where() < RIG_MMA)
+    if (!LS_THIN || rig_device_gpu(RIG_CUDA) < RIG_MMA)
         all_of(&s, (ls_engine_options){0});
-    if (!LS_THIN || where() >= RIG_MMA)
+    if (!LS_THIN || rig_device_gpu(RIG_CUDA) >= RIG_MMA)
         all_of(&s, (ls_engine_options){.block_rows = 16, .kv_dtype = LS_BF16});
 }
 
@@ -276,6 +272,6 @@ int main(void) {
                                        cmocka_unit_test(test_long_inputs),
                                        cmocka_unit_test(test_larger_model_behind),
                                        cmocka_unit_test(test_odd_shapes)};
-    rig_device_need(where());
+    rig_device_need(rig_device_gpu(RIG_CUDA));
     return cmocka_run_group_tests_name("cuda_width_equal", tests, NULL, NULL);
 }
